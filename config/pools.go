@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -103,7 +104,7 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 		s.Gateway = ps.address(key+".gateway", p.Gateway)
 	}
 	for _, text := range p.Exclude {
-		r, err := netdb.ParseRange(text)
+		r, err := ranges.Parse(text)
 		if err != nil {
 			ps.add(key+".exclude", "%v", err)
 		}

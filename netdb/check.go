@@ -124,7 +124,7 @@ func (c *checker) owners(x *index) {
 	seen := make(map[Owner]netip.Addr)
 	var before *Lease
 	for l := range x.byAddr.all() {
-		if before != nil && before.Range().overlaps(l.Range()) {
+		if before != nil && before.Range().Overlaps(l.Range()) {
 			c.broken(PrefixesAreApart, "%s is leased, and %s, too", before.Text(), l.Text())
 		}
 		before = l

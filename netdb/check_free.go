@@ -1,6 +1,10 @@
 package netdb
 
-import "math/big"
+import (
+	"math/big"
+
+	"github.com/ipamd/ipamd/internal/ranges"
+)
 
 // freed compares the queues of freed addresses. Memory may know what was pruned
 // from the history, may have forgotten what was the oldest for a while, and may
@@ -68,13 +72,13 @@ func (c *checker) free(pi *poolIndex, rows []Range) {
 	}
 	taken := append(rows, pi.blockedPrefixes...)
 	for a := range pi.offers {
-		taken = append(taken, Range{a, a})
+		taken = append(taken, ranges.Between(a, a))
 	}
 	for p := range pi.offeredPrefixes {
-		taken = append(taken, prefixRange(p))
+		taken = append(taken, ranges.Of(p))
 	}
 	for a := range pi.blocked {
-		taken = append(taken, Range{a, a})
+		taken = append(taken, ranges.Between(a, a))
 	}
 	for _, r := range taken {
 		rest.removeRange(r)
@@ -82,16 +86,16 @@ func (c *checker) free(pi *poolIndex, rows []Range) {
 	claim := func(r Range, where string) {
 		is := new(big.Int)
 		for _, part := range rest.takeRange(r) {
-			is.Add(is, part.size())
+			is.Add(is, part.Size())
 		}
-		if is.Cmp(r.size()) != 0 {
+		if is.Cmp(r.Size()) != 0 {
 			c.broken(FreeIsTheRest, "%s is %s, and taken", r, where)
 		}
 	}
 	pi.free.ranges.Scan(func(r Range) bool { claim(r, "free"); return true })
 	pi.freed.byRev.Scan(func(f freedRange) bool { claim(f.Range, "free"); return true })
 	for a := range pi.kept {
-		claim(Range{a, a}, "kept")
+		claim(ranges.Between(a, a), "kept")
 	}
 	for a := range pi.keptFor {
 		if pi.free.has(a) || pi.freed.has(a) {

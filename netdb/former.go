@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // ErrGives means that an address cannot be withheld beside the pools, because one of them
@@ -92,7 +94,7 @@ func (t *tx) withholdFormer(who Who, w Withheld) error {
 		switch is := rangeOf(other.Addr, other.PrefixLen); {
 		case is == in:
 			return nil
-		case is.overlaps(in):
+		case is.Overlaps(in):
 			return fmt.Errorf("withhold %s: %w: %s is withheld", placeText(w.Addr, w.PrefixLen), ErrTaken, placeText(other.Addr, other.PrefixLen))
 		}
 	}
@@ -139,6 +141,6 @@ func (t *tx) poolOfFormer(l *Lease) (*Pool, error) {
 func (t *tx) wasOutside(l *Lease) bool {
 	own := t.pool(l.PoolUID)
 	return own != nil && own.outsideOf(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.pools(), func(p *Pool) bool {
-		return p.UID != own.UID && prefixRange(p.Prefix).overlaps(l.Range())
+		return p.UID != own.UID && ranges.Of(p.Prefix).Overlaps(l.Range())
 	})
 }

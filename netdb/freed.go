@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/tidwall/btree"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // mostFreed bounds what is remembered of a pool's addresses that were given
@@ -44,13 +46,13 @@ func (q freedQueue) add(r Range, rev int64) {
 	f := freedRange{r, rev}
 	q.byRev.Set(f)
 	q.byAddr.Set(f)
-	q.total.Add(q.total, r.size())
+	q.total.Add(q.total, r.Size())
 }
 
 func (q freedQueue) drop(f freedRange) {
 	q.byRev.Delete(f)
 	q.byAddr.Delete(f)
-	q.total.Sub(q.total, f.size())
+	q.total.Sub(q.total, f.Size())
 }
 
 // holding returns the range that contains a.
@@ -69,7 +71,7 @@ func (q freedQueue) remove(a netip.Addr) int64 {
 	if !ok {
 		return 0
 	}
-	q.cut(f, Range{a, a})
+	q.cut(f, ranges.Between(a, a))
 	return f.rev
 }
 
@@ -77,7 +79,7 @@ func (q freedQueue) remove(a netip.Addr) int64 {
 func (q freedQueue) removeRange(gone Range) (out []freedRange) {
 	for _, f := range q.within(gone) {
 		q.cut(f, gone)
-		f.From, f.To = later(f.From, gone.From), earlier(f.To, gone.To)
+		f.Range, _ = f.Clip(gone)
 		out = append(out, f)
 	}
 	return out
@@ -102,7 +104,7 @@ func (q freedQueue) within(r Range) (out []freedRange) {
 // cut takes gone out of f, which is one of the ranges and overlaps it.
 func (q freedQueue) cut(f freedRange, gone Range) {
 	q.drop(f)
-	for _, rest := range f.without(gone) {
+	for _, rest := range f.Without(gone) {
 		q.add(rest, f.rev)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/tidwall/btree"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A freeset is the addresses of a pool that have no row and are not offered,
@@ -30,7 +32,7 @@ func (s freeset) add(r Range) {
 	if !r.From.IsValid() || r.To.Less(r.From) {
 		return
 	}
-	s.total.Add(s.total, r.size())
+	s.total.Add(s.total, r.Size())
 	if prev := r.From.Prev(); prev.IsValid() {
 		if left, ok := s.holding(prev); ok {
 			s.ranges.Delete(left)
@@ -73,7 +75,7 @@ func (s freeset) has(a netip.Addr) bool {
 func (s freeset) remove(a netip.Addr) bool {
 	r, ok := s.holding(a)
 	if ok {
-		s.cut(r, Range{a, a})
+		s.cut(r, ranges.Between(a, a))
 	}
 	return ok
 }
@@ -84,21 +86,11 @@ func (s freeset) removeRange(gone Range) { s.takeRange(gone) }
 // cut takes gone out of r, which is one of the ranges and overlaps it.
 func (s freeset) cut(r, gone Range) {
 	s.ranges.Delete(r)
-	s.total.Sub(s.total, r.size())
-	for _, rest := range r.without(gone) {
+	s.total.Sub(s.total, r.Size())
+	for _, rest := range r.Without(gone) {
 		s.ranges.Set(rest)
-		s.total.Add(s.total, rest.size())
+		s.total.Add(s.total, rest.Size())
 	}
-}
-
-// without returns what is left of a range before and behind another one.
-func (r Range) without(gone Range) (out []Range) {
-	for _, rest := range [...]Range{{r.From, gone.From.Prev()}, {gone.To.Next(), r.To}} {
-		if rest.From.IsValid() && rest.To.IsValid() && !rest.To.Less(rest.From) {
-			out = append(out, rest)
-		}
-	}
-	return out
 }
 
 // takeRange takes out whatever of a range is free, and returns that.
@@ -109,7 +101,8 @@ func (s freeset) takeRange(gone Range) (out []Range) {
 	}
 	for ok && !gone.To.Less(r.From) {
 		s.cut(r, gone)
-		out = append(out, Range{later(r.From, gone.From), earlier(r.To, gone.To)})
+		part, _ := r.Clip(gone)
+		out = append(out, part)
 		r, ok = s.following(gone.From)
 	}
 	return out

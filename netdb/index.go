@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // index is what the book keeps in memory: everything, derived from the table
@@ -208,7 +210,7 @@ func (x *index) replacePool(p *Pool) {
 		}
 		for a, rev := range was.kept {
 			if rev > 0 {
-				pi.requeue(Range{a, a}, rev)
+				pi.requeue(ranges.Between(a, a), rev)
 			}
 		}
 		pi.forget(x.mostFreed)
@@ -261,7 +263,7 @@ func (pi *poolIndex) takeOffers(was *poolIndex) {
 		pi.offers[a] = max(pi.take(a), rev)
 	}
 	for p, pieces := range was.offeredPrefixes {
-		pi.takeRange(prefixRange(p))
+		pi.takeRange(ranges.Of(p))
 		pi.offeredPrefixes[p] = pieces
 	}
 }

@@ -2,6 +2,8 @@ package netdb
 
 import (
 	"slices"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // takeRange is take of many addresses: what of them is free, and since when.
@@ -18,7 +20,7 @@ func (pi *poolIndex) takeRange(r Range) (out []freedRange) {
 	for a, rev := range pi.kept {
 		if r.Contains(a) {
 			delete(pi.kept, a)
-			out = append(out, freedRange{Range{a, a}, rev})
+			out = append(out, freedRange{ranges.Between(a, a), rev})
 		}
 	}
 	return out
@@ -77,13 +79,13 @@ func (x *index) takenIn(pi *poolIndex, r Range) (out []Range) {
 		out = append(out, f.Range)
 	}
 	for a := range pi.offers {
-		out = append(out, Range{a, a})
+		out = append(out, ranges.Between(a, a))
 	}
 	for p := range pi.offeredPrefixes {
-		out = append(out, prefixRange(p))
+		out = append(out, ranges.Of(p))
 	}
 	for a := range pi.blocked {
-		out = append(out, Range{a, a})
+		out = append(out, ranges.Between(a, a))
 	}
 	return append(out, pi.blockedPrefixes...)
 }
@@ -98,7 +100,7 @@ func (pi *poolIndex) blocks(r Range) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(pi.blockedPrefixes, r.overlaps)
+	return slices.ContainsFunc(pi.blockedPrefixes, r.Overlaps)
 }
 
 // blockAll keeps all that an unreadable row may mean from being handed out.
@@ -108,7 +110,7 @@ func (x *index) blockAll(u Unreadable) {
 	}
 	for _, r := range u.ranges {
 		for _, pi := range x.order {
-			if !prefixRange(pi.pool.Prefix).overlaps(r) {
+			if !ranges.Of(pi.pool.Prefix).Overlaps(r) {
 				continue
 			}
 			pi.blockedPrefixes = append(pi.blockedPrefixes, r)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -124,7 +125,7 @@ func TestL7EveryPrefixGivesItsHostsAndNoMore(t *testing.T) {
 				spec.Gateway = netip.MustParseAddr(tt.gateway)
 			}
 			for _, e := range tt.exclude {
-				r, err := netdb.ParseRange(e)
+				r, err := ranges.Parse(e)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -352,7 +353,7 @@ func TestL9ListingsSortAsNumbers(t *testing.T) {
 			t.Errorf("place %d has %s, want %s", i, l.Addr, want)
 		}
 	}
-	r, err := netdb.ParseRange("10.8.64.2-10.8.64.10")
+	r, err := ranges.Parse("10.8.64.2-10.8.64.10")
 	if err != nil || !r.Contains(netip.MustParseAddr("10.8.64.9")) || r.Contains(netip.MustParseAddr("10.8.64.11")) {
 		t.Error(r, err)
 	}

@@ -152,7 +152,7 @@ func (m *memory) Usage() ([]Usage, int64) {
 		}
 		for _, pieces := range pi.offeredPrefixes {
 			for _, f := range pieces {
-				u.Free = saturatingAdd(u.Free, saturated(f.size()))
+				u.Free = saturatingAdd(u.Free, saturated(f.Size()))
 			}
 		}
 		out = append(out, u)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sort"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A Candidate is an address that is offered to one caller, and to no other
@@ -226,7 +228,7 @@ func (m *memory) Drop(c Candidate) {
 	}
 	if rev, offered := pi.offers[c.Addr]; offered {
 		delete(pi.offers, c.Addr)
-		m.idx.vacate(pi, Range{c.Addr, c.Addr}, rev)
+		m.idx.vacate(pi, ranges.Between(c.Addr, c.Addr), rev)
 	}
 }
 

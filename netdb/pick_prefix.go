@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // PickPrefix is [Book.Pick] of a delegated prefix: the first aligned one of which no address
@@ -98,18 +100,18 @@ func (pi *poolIndex) nextPrefix(bits int, larger bool) (r Range, rests []*Lease,
 		r, found = could.join(l.Range(), bits)
 		return !found
 	})
-	return r, slices.DeleteFunc(joined, func(l *Lease) bool { return !l.Range().overlaps(r) }), found
+	return r, slices.DeleteFunc(joined, func(l *Lease) bool { return !l.Range().Overlaps(r) }), found
 }
 
 // join adds a range, and returns the first prefix of a length that is whole by that.
 func (s freeset) join(r Range, bits int) (Range, bool) {
 	s.add(r)
 	whole, _ := s.holding(r.From)
-	p, ok := firstAligned(whole, bits, prefixRange(netip.PrefixFrom(r.From, bits).Masked()).From)
-	if !ok || !p.overlaps(r) {
+	p, ok := firstAligned(whole, bits, ranges.Of(netip.PrefixFrom(r.From, bits).Masked()).From)
+	if !ok || !p.Overlaps(r) {
 		p, ok = firstAligned(whole, bits, r.From)
 	}
-	return p, ok && p.overlaps(r)
+	return p, ok && p.Overlaps(r)
 }
 
 // keepsOf reports whether an address of a range is kept for a sandbox.
@@ -127,7 +129,7 @@ func (pi *poolIndex) keepsOf(r Range) bool {
 }
 
 func (pi *poolIndex) offerPrefix(p netip.Prefix) {
-	pi.offeredPrefixes[p] = pi.takeRange(prefixRange(p))
+	pi.offeredPrefixes[p] = pi.takeRange(ranges.Of(p))
 }
 
 // offeredRange reports whether an address of a range is offered to a caller.
@@ -141,7 +143,7 @@ func (pi *poolIndex) offeredRange(r Range) bool {
 		}
 	}
 	for p := range pi.offeredPrefixes {
-		if prefixRange(p).overlaps(r) {
+		if ranges.Of(p).Overlaps(r) {
 			return true
 		}
 	}
@@ -168,7 +170,7 @@ func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate
 		return Candidate{}, invalid("address", "%s has host bits set; did you mean %s?", p, p.Masked())
 	}
 	policy = pi.pool.Policy(policy)
-	r := prefixRange(p)
+	r := ranges.Of(p)
 	if note := pi.pool.outsideRange(r); note != "" {
 		return Candidate{}, fmt.Errorf("prefix %s: %w %s: it, or an address of it, is %s", p, ErrNotInPool, pi.pool.Name, note)
 	}

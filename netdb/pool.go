@@ -9,24 +9,12 @@ import (
 	"net/netip"
 	"regexp"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A Range is an inclusive range of addresses of one family.
-type Range struct {
-	From netip.Addr `json:"from"`
-	To   netip.Addr `json:"to"`
-}
-
-// Contains reports whether a is in the range.
-func (r Range) Contains(a netip.Addr) bool {
-	return r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
-}
-
-// Covers reports whether every address of a prefix is in the range.
-func (r Range) Covers(p netip.Prefix) bool {
-	all := prefixRange(p)
-	return r.Contains(all.From) && r.Contains(all.To)
-}
+type Range = ranges.Range
 
 // A Route is handed to the sandbox with its address.
 type Route struct {
@@ -138,7 +126,7 @@ func (s *PoolSpec) Check() error {
 	if why := NoHost(p); why != "" {
 		return invalid("pool.prefix", "it cannot be a pool: %s", why)
 	}
-	all := prefixRange(p)
+	all := ranges.Of(p)
 	if s.Gateway.IsValid() {
 		if !all.Contains(s.Gateway) {
 			return invalid("pool.gateway", "%s is not in %s", s.Gateway, p)
@@ -243,7 +231,7 @@ func AddrText(a netip.Addr) string {
 // and a /32, and without IPv6's subnet-router anycast address (RFC 4291,
 // section 2.6.1), except on a /127 (RFC 6164) and a /128.
 func (s *PoolSpec) hosts() Range {
-	r := prefixRange(s.Prefix)
+	r := ranges.Of(s.Prefix)
 	spare := r.From.BitLen() - s.Prefix.Bits()
 	if spare <= 1 {
 		return r
@@ -258,7 +246,7 @@ func (s *PoolSpec) hosts() Range {
 // usable reports whether the pool could ever hand out the address, and if
 // not, why, in words for a person.
 func (s *PoolSpec) usable(a netip.Addr) (bool, string) {
-	all, hosts := prefixRange(s.Prefix), s.hosts()
+	all, hosts := ranges.Of(s.Prefix), s.hosts()
 	switch {
 	case !all.Contains(a):
 		return false, "outside " + s.Prefix.String()

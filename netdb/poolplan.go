@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A PoolChange is what a caller wants of a pool. Which one it is about, its name and the
@@ -175,7 +177,7 @@ func (t *tx) checkRoom(pool *Pool) error {
 			}
 		}
 		for _, r := range u.ranges {
-			if u.pool != "" && u.pool != pool.UID && prefixRange(pool.Prefix).overlaps(r) {
+			if u.pool != "" && u.pool != pool.UID && ranges.Of(pool.Prefix).Overlaps(r) {
 				return &OtherPoolsRowError{r.From, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
 			}
 		}
@@ -283,7 +285,7 @@ func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
 		return nil, &PoolNotEmptyError{Pool: pool, Effects: blocking}
 	}
 	for _, u := range t.idx.broken {
-		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.pool == "" && slices.ContainsFunc(u.ranges, prefixRange(pool.Prefix).overlaps) {
+		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.pool == "" && slices.ContainsFunc(u.ranges, ranges.Of(pool.Prefix).Overlaps) {
 			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ErrPoolNotEmpty, u.Row, u.Reason)
 		}
 	}

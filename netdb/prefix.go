@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A delegated prefix is leased as one address is: its row's address is the first one, and
@@ -31,9 +33,9 @@ func (l *Lease) Text() string { return placeText(l.Addr, l.PrefixLen) }
 
 func rangeOf(a netip.Addr, bits int) Range {
 	if bits == 0 {
-		return Range{a, a}
+		return ranges.Between(a, a)
 	}
-	return prefixRange(netip.PrefixFrom(a, bits))
+	return ranges.Of(netip.PrefixFrom(a, bits))
 }
 
 // placeText writes an address, or with bits above 0 the prefix that begins there.
@@ -91,14 +93,12 @@ func (s *PoolSpec) outsideRange(r Range) string {
 		return "the gateway"
 	}
 	for _, e := range s.Exclude {
-		if e.overlaps(r) {
+		if e.Overlaps(r) {
 			return "excluded (" + e.String() + ")"
 		}
 	}
 	return ""
 }
-
-func (r Range) overlaps(o Range) bool { return !r.To.Less(o.From) && !o.To.Less(r.From) }
 
 // split divides a range into what the pool could give and what it could not.
 func (s *PoolSpec) split(r Range) (inside, outside []Range) {
@@ -109,8 +109,8 @@ func (s *PoolSpec) split(r Range) (inside, outside []Range) {
 		return nil, []Range{r}
 	}
 	could, not := newFreeset(), newFreeset()
-	if hosts := s.hosts(); hosts.overlaps(r) {
-		could.add(Range{later(hosts.From, r.From), earlier(hosts.To, r.To)})
+	if part, some := s.hosts().Clip(r); some {
+		could.add(part)
 	}
 	could.remove(s.Gateway)
 	for _, e := range s.Exclude {
@@ -129,32 +129,21 @@ func (s *PoolSpec) gives(r Range) bool {
 	return len(inside) > 0
 }
 
-func later(a, b netip.Addr) netip.Addr {
-	if a.Less(b) {
-		return b
-	}
-	return a
-}
-
-func earlier(a, b netip.Addr) netip.Addr {
-	if b.Less(a) {
-		return b
-	}
-	return a
-}
-
 // firstAligned returns the first prefix of a length that lies in a range and does not
 // begin before an address.
 func firstAligned(in Range, bits int, notBefore netip.Addr) (Range, bool) {
-	start := later(in.From, notBefore)
+	start := in.From
+	if start.Less(notBefore) {
+		start = notBefore
+	}
 	p := netip.PrefixFrom(start, bits).Masked()
 	if p.Addr().Less(start) {
-		next := prefixRange(p).To.Next()
+		next := ranges.Of(p).To.Next()
 		if !next.IsValid() {
 			return Range{}, false
 		}
 		p = netip.PrefixFrom(next, bits)
 	}
-	r := prefixRange(p)
+	r := ranges.Of(p)
 	return r, !in.To.Less(r.To)
 }

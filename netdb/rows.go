@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // key is the address as 16 bytes that sort as numbers do. Text does not:
@@ -114,12 +116,12 @@ func (n naming) ranges() (out []Range) {
 	}
 	for _, a := range n.addrs() {
 		if p, err := a.Prefix(int(n.bits.Int64)); n.bits.Int64 > 0 && err == nil {
-			out = append(out, prefixRange(p))
+			out = append(out, ranges.Of(p))
 		}
 		if len(n.last) == 16 {
 			last := netip.AddrFrom16([16]byte(n.last)).Unmap()
 			if last.BitLen() == a.BitLen() && a.Less(last) {
-				out = append(out, Range{a, last})
+				out = append(out, ranges.Between(a, last))
 			}
 		}
 	}
@@ -130,7 +132,7 @@ func (n naming) ranges() (out []Range) {
 func (n naming) means() []Range {
 	out := n.ranges()
 	for _, a := range n.addrs() {
-		out = append(out, Range{a, a})
+		out = append(out, ranges.Between(a, a))
 	}
 	return out
 }

@@ -1,10 +1,7 @@
 package netdb
 
 import (
-	"net/netip"
 	"slices"
-
-	"go4.org/netipx"
 )
 
 // apart leaves out the ranges that a row or another range has whole, and sorts the rest.
@@ -12,7 +9,7 @@ func apart(all []Range, rows []*Lease) (out []Range) {
 	within := func(of Range) func(Range) bool {
 		return func(r Range) bool { return r.Contains(of.From) && r.Contains(of.To) }
 	}
-	slices.SortFunc(all, func(x, y Range) int { return y.size().Cmp(x.size()) })
+	slices.SortFunc(all, func(x, y Range) int { return y.Size().Cmp(x.Size()) })
 	for _, r := range all {
 		has := func(l *Lease) bool { return within(r)(l.Range()) }
 		if !slices.ContainsFunc(out, within(r)) && !slices.ContainsFunc(rows, has) {
@@ -21,9 +18,4 @@ func apart(all []Range, rows []*Lease) (out []Range) {
 	}
 	slices.SortFunc(out, func(x, y Range) int { return x.From.Compare(y.From) })
 	return out
-}
-
-// Prefixes divides a range into prefixes, in order.
-func (r Range) Prefixes() []netip.Prefix {
-	return netipx.IPRangeFrom(r.From, r.To).Prefixes()
 }

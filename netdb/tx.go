@@ -49,7 +49,7 @@ func (t *tx) overlapping(r Range) []*Lease {
 		return staged
 	})
 	for _, l := range t.staged.leases {
-		if l != nil && l.Range().overlaps(r) {
+		if l != nil && l.Range().Overlaps(r) {
 			found = append(found, l)
 		}
 	}

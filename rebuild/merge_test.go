@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -168,7 +169,7 @@ func TestMergeKeepsTheOrderOfReuse(t *testing.T) {
 func TestMergeOfUnreadableRows(t *testing.T) {
 	present := record("")
 	for _, text := range []string{"10.8.64.2", "10.8.64.3"} {
-		r, err := netdb.ParseRange(text)
+		r, err := ranges.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -303,7 +304,7 @@ func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec
 		}
 	}
 	for i, text := range ask.Exclude {
-		r, err := netdb.ParseRange(text)
+		r, err := ranges.Parse(text)
 		if err != nil {
 			return spec, field(fmt.Sprintf("exclude[%d]", i), "%.80q is no address, range or prefix", text)
 		}

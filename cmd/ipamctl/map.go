@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/poolmap"
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -40,9 +41,9 @@ looks closer. -q prints the addresses that are not free.`,
 			if len(args) == 1 {
 				pool = args[0]
 			}
-			var zoom *poolmap.Range
+			var zoom *ranges.Range
 			if within != "" {
-				s, err := poolmap.ParseRange(within)
+				s, err := ranges.Parse(within)
 				if err != nil {
 					return usageError{
 						message: "--within " + err.Error(),
@@ -107,7 +108,7 @@ func (c *ctl) readMap(cmd *cobra.Command, pool string) (*mapAnswer, error) {
 
 // mapsOf prepares the pools for drawing: all, or those that zoom touches.
 // Then the answer, too, holds no more than that.
-func mapsOf(answer *mapAnswer, zoom *poolmap.Range) ([]*poolmap.Map, error) {
+func mapsOf(answer *mapAnswer, zoom *ranges.Range) ([]*poolmap.Map, error) {
 	var maps []*poolmap.Map
 	var touched []api.Pool
 	for _, pool := range answer.Pools {

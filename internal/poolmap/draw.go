@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // A part is one row of cells, or a range that is summed up in words.
 type part struct {
-	Range
+	ranges.Range
 	row    bool
 	letter byte // of a range in which all addresses have the same; else 0
 	folded bool // stands for more parts than are drawn
@@ -29,7 +30,7 @@ type part struct {
 
 // Draw writes the grid of area, which lies inside the map, and the legend.
 // The area grows to whole rows, so that each address stands below its offset.
-func (f *Map) Draw(p *term.Page, area Range, width int) {
+func (f *Map) Draw(p *term.Page, area ranges.Range, width int) {
 	cells, area, parts := f.layOut(area, width)
 	f.drawTitle(p, area, width)
 	label := labelWidth(parts)
@@ -45,7 +46,7 @@ func (f *Map) Draw(p *term.Page, area Range, width int) {
 		if part.folded {
 			words = append(words, p.Warn("not drawn: --within "+zoom(part.Range).String()))
 		}
-		lead := part.String() + ":"
+		lead := spaced(part.Range) + ":"
 		if one := lead + " " + strings.Join(words, ", "); term.Width(one) <= width {
 			p.Line("%s", one)
 			continue
@@ -56,13 +57,13 @@ func (f *Map) Draw(p *term.Page, area Range, width int) {
 	f.drawOutside(p)
 }
 
-func (f *Map) drawTitle(p *term.Page, area Range, width int) {
+func (f *Map) drawTitle(p *term.Page, area ranges.Range, width int) {
 	words := []string{fmt.Sprintf("%s  %s on %s", p.Bold(term.Word(f.pool.Name)), term.Word(f.pool.Prefix), term.Word(f.pool.Bridge))}
 	if f.pool.Gateway != "" {
 		words = append(words, "gateway "+term.Word(f.pool.Gateway))
 	}
 	if area != f.All {
-		words = append(words, "only "+area.String())
+		words = append(words, "only "+spaced(area))
 	}
 	p.Line("%s", strings.TrimSpace(term.Wrap(commas(words), " ", "  ", width)))
 }
@@ -77,13 +78,13 @@ func commas(words []string) []string {
 }
 
 // layOut chooses the widest rows that fit, and what the area is cut into.
-func (f *Map) layOut(wanted Range, width int) (cells int, area Range, parts []part) {
-	size := wanted.size()
+func (f *Map) layOut(wanted ranges.Range, width int) (cells int, area ranges.Range, parts []part) {
+	size := wanted.Size()
 	for cells = cellsMost; ; cells /= 2 {
 		if cells > 1 && size.Cmp(big.NewInt(int64(cells/2))) <= 0 {
 			continue
 		}
-		area, _ = Range{rowOf(wanted.From, cells).From, rowOf(wanted.To, cells).To}.Clip(f.All)
+		area, _ = ranges.Between(rowOf(wanted.From, cells).From, rowOf(wanted.To, cells).To).Clip(f.All)
 		parts = f.cut(area, cells)
 		if cells <= cellsLeast || labelWidth(parts)+cells+(cells-1)/group <= width {
 			return cells, area, parts
@@ -93,8 +94,8 @@ func (f *Map) layOut(wanted Range, width int) (cells int, area Range, parts []pa
 
 // cut splits the area into rows of so many cells. A big area shows only the
 // rows that hold something; the rest is ranges.
-func (f *Map) cut(area Range, cells int) []part {
-	if area.size().Cmp(big.NewInt(drawnWhole)) <= 0 {
+func (f *Map) cut(area ranges.Range, cells int) []part {
+	if area.Size().Cmp(big.NewInt(drawnWhole)) <= 0 {
 		var parts []part
 		for row := rowOf(area.From, cells); ; row = rowOf(row.To.Next(), cells) {
 			piece, _ := row.Clip(area)
@@ -106,7 +107,7 @@ func (f *Map) cut(area Range, cells int) []part {
 	}
 	var parts []part
 	next := area.From // the first address that is in no part yet
-	add := func(s Range, row bool) {
+	add := func(s ranges.Range, row bool) {
 		letter := f.uniform(s)
 		if n := len(parts); n > 0 && letter != 0 && letter == parts[n-1].letter {
 			parts[n-1].To = s.To
@@ -118,7 +119,7 @@ func (f *Map) cut(area Range, cells int) []part {
 	for len(held) > 0 {
 		row, _ := rowOf(held[0], cells).Clip(area)
 		if next.Less(row.From) {
-			add(Range{next, row.From.Prev()}, false)
+			add(ranges.Between(next, row.From.Prev()), false)
 		}
 		add(row, true)
 		if row.To == area.To {
@@ -127,7 +128,7 @@ func (f *Map) cut(area Range, cells int) []part {
 		next = row.To.Next()
 		held = held[len(f.heldIn(row)):]
 	}
-	add(Range{next, area.To}, false)
+	add(ranges.Between(next, area.To), false)
 	return fold(parts)
 }
 
@@ -137,12 +138,12 @@ func fold(parts []part) []part {
 	if len(parts) <= drawnParts {
 		return parts
 	}
-	rest := part{Range: Range{parts[drawnParts-1].From, parts[len(parts)-1].To}, folded: true}
+	rest := part{Range: ranges.Between(parts[drawnParts-1].From, parts[len(parts)-1].To), folded: true}
 	return append(parts[:drawnParts-1:drawnParts-1], rest)
 }
 
 // uniform is the letter that all addresses of s have, or 0.
-func (f *Map) uniform(s Range) byte {
+func (f *Map) uniform(s ranges.Range) byte {
 	var only byte
 	for letter, n := range f.tally(s) {
 		if n.Sign() == 0 {
@@ -157,13 +158,16 @@ func (f *Map) uniform(s Range) byte {
 }
 
 // rowOf is the row that an address belongs to.
-func rowOf(a netip.Addr, cells int) Range {
+func rowOf(a netip.Addr, cells int) ranges.Range {
 	prefix, _ := a.Prefix(a.BitLen() - bits.TrailingZeros(uint(cells)))
-	return whole(prefix)
+	return ranges.Of(prefix)
 }
 
+// spaced writes a range for a person, with room around its dash.
+func spaced(r ranges.Range) string { return r.From.String() + " - " + r.To.String() }
+
 // zoom is the block that shows the beginning of a range cell by cell.
-func zoom(s Range) netip.Prefix {
+func zoom(s ranges.Range) netip.Prefix {
 	prefix, _ := s.From.Prefix(s.From.BitLen() - bits.TrailingZeros(drawnWhole))
 	return prefix
 }

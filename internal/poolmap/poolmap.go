@@ -12,6 +12,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -20,9 +21,9 @@ import (
 // /24.
 type Map struct {
 	pool     api.Pool
-	All      Range
+	All      ranges.Range
 	reserved map[netip.Addr]byte // by the rules of the family, and the gateway
-	excluded []Range             // sorted, apart from each other
+	excluded []ranges.Range      // sorted, apart from each other
 	letters  map[netip.Addr]byte // of the leases
 	held     []netip.Addr        // the leases' addresses, sorted
 	outside  []api.Lease         // leases of the pool that its prefix no longer covers
@@ -42,11 +43,11 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw pool %s: %w", term.Word(pool.Name), err)
 	}
-	f := &Map{pool: pool, All: whole(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
+	f := &Map{pool: pool, All: ranges.Of(prefix), reserved: map[netip.Addr]byte{}, letters: map[netip.Addr]byte{}}
 	f.reserve(prefix)
 	var excluded netipx.IPSetBuilder
 	for _, text := range pool.Exclude {
-		s, err := ParseRange(text)
+		s, err := ranges.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("draw pool %s: exclude %w", term.Word(pool.Name), err)
 		}
@@ -62,7 +63,7 @@ func New(pool api.Pool, leases []api.Lease) (*Map, error) {
 		return nil, fmt.Errorf("draw pool %s: exclude %w", term.Word(pool.Name), err)
 	}
 	for _, r := range set.Ranges() {
-		f.excluded = append(f.excluded, Range{r.From(), r.To()})
+		f.excluded = append(f.excluded, ranges.Between(r.From(), r.To()))
 	}
 	for _, l := range leases {
 		if l.PoolUID != pool.UID {
@@ -124,11 +125,11 @@ func (f *Map) at(a netip.Addr) byte {
 }
 
 func (f *Map) isExcluded(a netip.Addr) bool {
-	return slices.ContainsFunc(f.excluded, func(s Range) bool { return s.Contains(a) })
+	return slices.ContainsFunc(f.excluded, func(s ranges.Range) bool { return s.Contains(a) })
 }
 
 // heldIn is the leases' addresses inside s.
-func (f *Map) heldIn(s Range) []netip.Addr {
+func (f *Map) heldIn(s ranges.Range) []netip.Addr {
 	from, _ := slices.BinarySearchFunc(f.held, s.From, netip.Addr.Compare)
 	to, found := slices.BinarySearchFunc(f.held, s.To, netip.Addr.Compare)
 	if found {
@@ -138,7 +139,7 @@ func (f *Map) heldIn(s Range) []netip.Addr {
 }
 
 // tally counts the addresses of s by letter, without walking the free ones.
-func (f *Map) tally(s Range) map[byte]*big.Int {
+func (f *Map) tally(s ranges.Range) map[byte]*big.Int {
 	counts := map[byte]*big.Int{}
 	add := func(l byte, n *big.Int) {
 		if counts[l] == nil {
@@ -148,7 +149,7 @@ func (f *Map) tally(s Range) map[byte]*big.Int {
 	}
 	one := big.NewInt(1)
 	outside := new(big.Int) // excluded addresses that have another letter
-	rest := s.size()
+	rest := s.Size()
 	named := func(a netip.Addr, l byte) {
 		add(l, one)
 		rest.Sub(rest, one)
@@ -167,7 +168,7 @@ func (f *Map) tally(s Range) map[byte]*big.Int {
 	barred := new(big.Int)
 	for _, e := range f.excluded {
 		if part, ok := e.Clip(s); ok {
-			barred.Add(barred, part.size())
+			barred.Add(barred, part.Size())
 		}
 	}
 	barred.Sub(barred, outside)
