@@ -187,6 +187,12 @@ func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index 
 	return g.own().PlugOf(ctx, hostInterface, netns)
 }
 
+// Inode is that of the network namespace at a path; 0: there is none.
+func (g *Group) Inode(ctx context.Context, path string) uint64 {
+	_, inode := g.PlugOf(ctx, "", path)
+	return inode
+}
+
 // PortLinks are those of the ports of all bridges.
 func (g *Group) PortLinks() (out []PortLink) {
 	_ = g.each(func(b *Bridge) error { out = slices.AppendSeq(out, maps.Values(b.PortLinks())); return nil })

@@ -113,6 +113,18 @@ func Report(r *reconciler.Report) api.Report {
 	return out
 }
 
+// BridgeStatus describes the bridges, the daemon's own first.
+func (d *Doctor) BridgeStatus() (out []api.BridgeStatus) {
+	for _, s := range d.Bridges.Statuses() {
+		b := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
+		for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
+			b.Gaps = append(b.Gaps, g.Detail)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
 func findings(found []reconciler.Finding) []api.Finding {
 	out := make([]api.Finding, len(found))
 	for i, f := range found {

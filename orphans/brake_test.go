@@ -102,3 +102,11 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	b.check(b.Confirm(shown)) // the last two were not looked at: they are no orphans yet
 	swept(15+2, 0)            // but few enough for the owner's word
 }
+
+// TestWithoutAnOwnerThereIsNoneToConfirm: the answer says so, and is not that others are held.
+func TestWithoutAnOwnerThereIsNoneToConfirm(t *testing.T) {
+	var none *orphans.Sweeper
+	if err := none.Confirm("a"); err == nil || errors.Is(err, orphans.ErrOtherOrphans) {
+		t.Errorf("it is %v", err)
+	}
+}

@@ -178,8 +178,11 @@ var ErrOtherOrphans = errors.New("the orphans that are held are not those any mo
 
 // Confirm lets the orphans be ended that a person has looked at: set is what [HeldSet]
 // says of those that [Sweeper.Orphans] returned. It is [ErrOtherOrphans] when the last
-// sweep holds others, more or fewer. Run sweeps at once.
+// sweep holds others, more or fewer. Run sweeps at once. A nil s, without an owner, holds none.
 func (s *Sweeper) Confirm(set string) error {
+	if s == nil {
+		return errors.New("no owner is configured, so there are no orphans")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := HeldSet(s.orphans); now == "" || set != now {

@@ -94,16 +94,13 @@ func (p *program) reconcile(ctx context.Context, preview, confirm bool) (api.Rep
 	return doctor.Report(r), nil
 }
 
+// lastPass is nil before the first one.
 func (p *program) lastPass() *api.Report {
-	if !p.ready.Counted() {
-		return nil
+	if last := p.reconciler.Last(); last != nil && p.ready.Counted() {
+		r := doctor.Report(last)
+		return &r
 	}
-	last := p.reconciler.Last()
-	if last == nil {
-		return nil
-	}
-	r := doctor.Report(last)
-	return &r
+	return nil
 }
 
 // notReady is what socket and parts add to the reasons why addresses cannot be given.
@@ -112,25 +109,6 @@ func (p *program) notReady() (why []string) {
 		why = append(why, err.Error())
 	}
 	return append(why, p.prover.Silent()...)
-}
-
-// bridgeStatus describes the bridges, the daemon's own first.
-func (p *program) bridgeStatus() (out []api.BridgeStatus) {
-	for _, s := range p.bridge.Statuses() {
-		b := api.BridgeStatus{Name: s.Name, Ready: s.Ready, Reason: s.Reason, Managed: s.Managed, Ports: s.Ports, MAC: s.MAC, MTU: s.MTU}
-		for _, g := range s.Gaps[:min(len(s.Gaps), api.MostGaps)] {
-			b.Gaps = append(b.Gaps, g.Detail)
-		}
-		out = append(out, b)
-	}
-	return out
-}
-
-func (p *program) confirmOrphans(set string) error {
-	if p.sweeper == nil {
-		return errors.New("no owner is configured, so there are no orphans")
-	}
-	return p.sweeper.Confirm(set)
 }
 
 // status keeps systemd's status line current. It starts after the first pass.

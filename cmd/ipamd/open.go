@@ -218,12 +218,12 @@ func (p *program) openServer(context.Context) (err error) {
 			Check: func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, pool *netdb.Pool) ([]string, error) {
 				return p.server.SlotHelper().Check(ctx, l, s, pool)
 			}, OnClaimed: p.metrics.SlotClaimed},
-		Desk: new(server.Desk), NetnsInode: p.netnsInode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.slotProfile,
+		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.slotProfile,
 		SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
 		Vacate:     func(ctx context.Context, change func() error) error { return p.warm.Vacate(ctx, change) },
 		Adoption:   p.adoption, LastTraffic: p.idle.LastTraffic,
-		NotReady: p.ready.Reasons, Bridges: p.bridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
-		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.confirmOrphans, LastPass: p.lastPass,
+		NotReady: p.ready.Reasons, Bridges: examiner.BridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
+		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.sweeper.Confirm, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,

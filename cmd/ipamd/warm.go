@@ -142,9 +142,3 @@ func (p *program) usage() []netdb.Usage {
 	all, _ := p.book.Usage()
 	return all
 }
-
-// netnsInode is the namespace at a path, as this process sees it.
-func (p *program) netnsInode(ctx context.Context, path string) uint64 {
-	_, inode := p.bridge.PlugOf(ctx, "", path)
-	return inode
-}
