@@ -112,11 +112,19 @@ type daemon struct {
 	doctors, statuses, compared *admission.Flight
 }
 
+func newView(c *Config) *view {
+	return &view{book: c.Book, lastTraffic: c.LastTraffic, mtu: c.MTU, slots: c.Slots, unready: c.Unready, policy: c.Policy}
+}
+
+func newPorts(c *Config, v *view) *ports {
+	return &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, plugging: new(share.Keyed[string]), log: c.Log}
+}
+
 // makeHandlers makes the types of the nouns from the parts that the server has.
 func (s *Server) makeHandlers() {
 	c := &s.cfg
-	v := &view{book: c.Book, lastTraffic: c.LastTraffic, mtu: c.MTU, slots: c.Slots, unready: c.Unready, policy: c.Policy}
-	s.ports = &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, plugging: new(share.Keyed[string]), log: c.Log}
+	v := newView(c)
+	s.ports = newPorts(c, v)
 	s.leases = &leases{view: v, allocator: c.Allocator, releaser: c.Releaser, witnesses: c.Witnesses, compare: c.Compare, ports: s.ports, deadline: c.Deadline}
 	s.addresses = &addresses{v, c.Witnesses}
 	s.pools = &pools{v, c.Bridges, c.Follow, c.SlotsEnded, c.Vacate, c.SlotProfile}

@@ -31,8 +31,9 @@ func NewSlotDesk() *Desk { return &Desk{Prefix: slotJobs, None: ErrNoWarmHelper}
 // A SlotHelper has warm slots made and taken down by the helper that has the rights.
 type SlotHelper struct{ ports *ports }
 
-// SlotHelper is the daemon's side of the helper.
-func (s *Server) SlotHelper() SlotHelper { return SlotHelper{s.ports} }
+// NewSlotHelper is the daemon's side of the helper. It needs the Book, SlotDesk, NetnsInode, MTU and
+// LastTraffic that a server is made of, and no server.
+func NewSlotHelper(c Config) SlotHelper { return SlotHelper{newPorts(&c, newView(&c))} }
 
 // Present says whether a helper asks for work.
 func (h SlotHelper) Present() bool { return h.ports.slotDesk.Present() }

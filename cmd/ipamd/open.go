@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/adoption"
+	"github.com/ipamd/ipamd/allocation"
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
@@ -209,19 +210,12 @@ func (p *program) openServer(context.Context) (err error) {
 		return ""
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
-		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.configured.Refused,
-		Exhausted: func(pool string) (bool, time.Duration) { return p.server.Exhausted(pool) }} // it is made just below
+		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.configured.Refused}
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
-	p.server, err = server.New(server.Config{
+	cfg := server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
-		Allocator: binding.Giver{Allocates: measured{p.allocator, p.metrics, p.ready, p.follower, p.giveWay, p.giveAddress}, Book: book, Profile: p.slotProfile,
-			Check: func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, pool *netdb.Pool) ([]string, error) {
-				return p.server.SlotHelper().Check(ctx, l, s, pool)
-			}, OnClaimed: p.metrics.SlotClaimed},
 		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.slotProfile,
-		SlotsEnded: func() func(string, *netdb.Pool) int { return p.warm.Ended() },
-		Vacate:     func(ctx context.Context, change func() error) error { return p.warm.Vacate(ctx, change) },
-		Adoption:   p.adoption, LastTraffic: p.idle.LastTraffic,
+		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: examiner.BridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.sweeper.Confirm, LastPass: p.lastPass,
 		Doctor: examiner.Examine, Findings: examiner.Remembered, Metrics: p.changes.Before(p.metrics.Handler()), Observe: p.metrics.Request,
@@ -229,11 +223,17 @@ func (p *program) openServer(context.Context) (err error) {
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
 		Limits: admission.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
-	})
-	if err != nil {
+	}
+	helper := server.NewSlotHelper(cfg)
+	p.openWarm(helper)
+	cfg.SlotsEnded, cfg.Vacate = p.warm.Ended, p.warm.Vacate
+	gives := allocation.New(allocation.Config{Gives: p.allocator, Slots: p.warm, Bridges: p.follower, Book: p.book,
+		Pool: p.cfg.Pools[0].Name, Await: p.ready.Await, OnAnswer: p.metrics.Allocated})
+	cfg.Allocator = binding.Giver{Allocates: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}
+	if p.server, err = server.New(cfg); err != nil {
 		return err
 	}
-	p.openWarm()
+	examiner.Exhausted = p.server.Exhausted
 	if err := p.metrics.Follow(metrics.Daemon{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Server: p.server, Rules: p.keeper, Flights: p.flights, Catcher: p.catcher, Idle: p.idle, Warm: p.warm, Version: p.version}); err != nil {
 		return err

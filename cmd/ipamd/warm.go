@@ -1,14 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -21,11 +17,11 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// openWarm makes the keeper of warm slots. It has them made through the server's desk.
-func (p *program) openWarm() {
+// openWarm makes the keeper of warm slots, which has helper make them.
+func (p *program) openWarm(helper server.SlotHelper) {
 	runner := func() string { return p.book.Holding().RunnerUID }
 	p.warm = warm.New(warm.Config{
-		Book: p.book, Helper: p.server.SlotHelper(), Profile: p.slotProfile, Reserve: p.reserveSlot,
+		Book: p.book, Helper: helper, Profile: p.slotProfile, Reserve: p.reserveSlot,
 		Path: func(slot string) string { return plumb.SlotPath(runner(), slot) },
 		Ours: func(netns string) bool { // asked of every lease: most are set apart without a hash
 			return strings.HasPrefix(netns, plumb.SlotFolder+"/ipamd-") && plumb.IsSlotPath(runner(), netns)
@@ -90,55 +86,4 @@ func (p *program) slots(u netdb.Usage) *api.PoolSlots {
 		return nil
 	}
 	return &api.PoolSlots{Ready: s.Ready, Making: s.Making, Ending: s.Ending, Wanted: s.Wanted, Why: s.Why}
-}
-
-// giveWay has a slot of the pools that a request draws from give its address to sandboxes, where
-// none is left: slots alone are never why a sandbox is refused. An error means that nothing came
-// free: it is the refusal.
-func (p *program) giveWay(ctx context.Context, r allocator.Request, tries int, refusal error) error {
-	name := cmp.Or(r.Pool, p.cfg.Pools[0].Name)
-	for _, u := range p.usage() {
-		v4 := u.Pool.Prefix.Addr().Is4()
-		if u.Pool.Warm == nil || u.Pool.Name != name || r.Family == allocator.V4 && !v4 || r.Family == allocator.V6 && v4 {
-			continue
-		}
-		given, err := p.warm.GiveWay(ctx, u.Pool.UID)
-		switch {
-		case given:
-			return nil
-		case err != nil:
-			return fmt.Errorf("%w; %w", refusal, err)
-		case r.PrefixLen == 0 && tries < mostTries && p.free(u.Pool.UID) > 0:
-			// The last slot's address came free between the refusal and now, or others are about
-			// to be given it.
-			time.Sleep(betweenTries)
-			return nil
-		}
-	}
-	return refusal
-}
-
-func (p *program) giveAddress(ctx context.Context, addr netip.Addr) (bool, error) {
-	return p.warm.GiveAddress(ctx, addr)
-}
-
-// A request that is refused although an address of a pool with slots is free is tried again.
-const (
-	mostTries    = 20
-	betweenTries = 5 * time.Millisecond
-)
-
-// free is how many addresses of a pool have no lease.
-func (p *program) free(pool string) uint64 {
-	for _, u := range p.usage() {
-		if u.Pool.UID == pool {
-			return u.Free
-		}
-	}
-	return 0
-}
-
-func (p *program) usage() []netdb.Usage {
-	all, _ := p.book.Usage()
-	return all
 }

@@ -328,7 +328,7 @@ func TestM9AHundredClaims(t *testing.T) {
 	w.settled(10)
 	_ = helper.cmd.Process.Kill() // no slot is made anew
 	<-helper.done
-	realtest.Eventually(t, wait, "the helper to be gone", func() bool { return !w.program.server.SlotHelper().Present() })
+	realtest.Eventually(t, wait, "the helper to be gone", func() bool { return !w.program.warm.Helped() })
 	var given sync.Map
 	var warm, cold, refused atomic.Int32
 	var all sync.WaitGroup

@@ -108,7 +108,7 @@ func TestAPoolThatASandboxKeepsInPlace(t *testing.T) {
 	w.settled(3)
 	_ = helper.cmd.Process.Kill()
 	<-helper.done
-	realtest.Eventually(t, wait, "the helper to be missed", func() bool { return !w.program.server.SlotHelper().Present() })
+	realtest.Eventually(t, wait, "the helper to be missed", func() bool { return !w.program.warm.Helped() })
 	if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.9.0.0/24", Warm: warm}); !errors.Is(err, client.ErrPoolNotEmpty) || !strings.Contains(err.Error(), "systemctl start ipamd-warm") {
 		t.Errorf("without a helper: %v", err)
 	}

@@ -133,7 +133,7 @@ func TestM14WithoutTheWarmHelper(t *testing.T) {
 	}
 	_ = helper.cmd.Process.Kill()
 	<-helper.done
-	realtest.Eventually(t, wait, "the helper to be missed", func() bool { return !w.program.server.SlotHelper().Present() })
+	realtest.Eventually(t, wait, "the helper to be missed", func() bool { return !w.program.warm.Helped() })
 	w.allocate("b")
 	w.allocate("c")
 	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "d"}); !errors.Is(err, client.ErrPoolExhausted) || !strings.Contains(err.Error(), "2 of its addresses are those of warm slots") ||

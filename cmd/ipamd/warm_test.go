@@ -22,7 +22,7 @@ func (w *world) warmHelper() (p *process) {
 	w.t.Helper()
 	w.keepsNothing() // after the helper has ended, which would make them again
 	w.ns.Do(func() { p = launch(w.t, w.t.TempDir(), "plumb", "--slots", "--socket", w.cfg.Socket.Path) })
-	realtest.Eventually(w.t, wait, "the warm helper to ask for work", func() bool { return w.program.server.SlotHelper().Present() })
+	realtest.Eventually(w.t, wait, "the warm helper to ask for work", func() bool { return w.program.warm.Helped() })
 	return p
 }
 
