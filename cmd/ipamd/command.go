@@ -110,7 +110,7 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 
 func (c *command) configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.config, "config", "",
-		"configuration `file`; without it "+config.DefaultPath+" if that is there, else the defaults")
+		"`file`; else "+config.DefaultPath+" or the defaults")
 	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that does not exist
 }
 

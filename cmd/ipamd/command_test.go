@@ -45,8 +45,13 @@ func TestBadCommandLines(t *testing.T) {
 }
 
 func TestEveryVerbHasHelpWithExamples(t *testing.T) {
-	for _, verb := range []string{"", "run", "config", "check", "rebuild", "restore", "import", "flush", "version"} {
+	for _, verb := range []string{"", "run", "config", "check", "rebuild", "restore", "import", "flush", "docker", "plumb", "warm", "version"} {
 		code, out, stderr := ipamd(t, append(strings.Fields(verb), "--help")...)
+		for line := range strings.Lines(out) {
+			if len(line) > 81 {
+				t.Errorf("%q: a line of more than 80 columns: %s", verb, line)
+			}
+		}
 		if code != exitOK || stderr != "" {
 			t.Errorf("%q: exit code %d, stderr %q", verb, code, stderr)
 		}

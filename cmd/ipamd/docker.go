@@ -48,7 +48,7 @@ has gone.`,
 				func() { supervisor.Notify(log, daemon.SdNotifyReady) })
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", dockerSocket, "`path` of the socket that dockerd looks for")
-	cmd.Flags().StringVar(&at, "socket", api.DefaultSocket, "`path` of the daemon's socket")
+	cmd.Flags().StringVar(&listen, "listen", dockerSocket, "dockerd's `path`")
+	cmd.Flags().StringVar(&at, "socket", api.DefaultSocket, "ipamd's socket `path`")
 	return cmd
 }

@@ -48,7 +48,7 @@ processes of the machine see them. ipamd-warm.service runs that.`,
 			return helper.Run(cmd.Context(), c, leases, log)
 		},
 	}
-	cmd.Flags().StringVar(&socket, "socket", "", "ipamd's unix `path`; without it IPAMD_SOCKET, else "+api.DefaultSocket)
+	cmd.Flags().StringVar(&socket, "socket", "", "ipamd's socket `path`; else IPAMD_SOCKET, or the default")
 	cmd.Flags().BoolVar(&slots, "slots", false, "make warm slots, and no ports")
 	return cmd
 }

@@ -29,8 +29,8 @@ read of the old book names. Addresses that the old book withheld stay out of
 use: what cooled cools anew, what was held or being released is quarantined
 until it has not been seen for long enough, and the address of a paused sandbox
 is quarantined until an operator clears it; one that is known to hibernate stays
-paused. Pools, cancelled attempts and what wakes a paused sandbox come along; the history stays in the old file. What could
-not be explained is reported.
+paused. Pools, cancelled attempts and wake policies come along; the history
+stays in the old file. What could not be explained is reported.
 
 It refuses, and changes nothing, while a daemon has the book or the bridge,
 while a witness cannot answer, when the book is whole or there is none, and
@@ -69,7 +69,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 	c.configFlag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&preview, "preview", false, "report what would be done, and change nothing")
-	f.BoolVar(&force, "force", false, "also when the book is whole, or when nothing of a lease book can be read in it")
+	f.BoolVar(&force, "force", false, "also of a whole book, or one that cannot be read at all")
 	f.StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	listen := flags.String("listen", "127.0.0.1:8080", "where requests come, an `address`")
 	pushes := flags.String("peers", "127.0.0.1:8081", "where other gateways push, an `address` that strangers do not reach")
-	socket := flags.String("socket", "", "ipamd's unix `path`; IPAMD_SOCKET sets it too")
+	socket := flags.String("socket", "", "`path` of ipamd's socket, else IPAMD_SOCKET")
 	port := flags.Uint("port", 80, "the `port` of each sandbox")
 	if err := flags.Parse(args); err != nil {
 		return err

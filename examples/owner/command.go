@@ -55,7 +55,7 @@ cannot be read is answered with an error, never with an empty list.`,
 	}
 	f := root.Flags()
 	f.StringVar(&file, "file", "", "`path` of the list of sandboxes")
-	f.StringVar(&socket, "socket", "/run/owner.sock", "unix `path` to answer on; an old one is replaced")
+	f.StringVar(&socket, "socket", "/run/owner.sock", "`path` of the socket to answer on; an old one is replaced")
 	f.DurationVar(&lag, "lag", 0, "how old the list may get before it is read again")
 	if err := root.MarkFlagRequired("file"); err != nil {
 		panic(err) // the flag is defined above

@@ -28,9 +28,9 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "containerd's unix `path`")
+	f.StringVar(&cfg.Containerd, "containerd", "/run/containerd/containerd.sock", "`path` of containerd's socket")
 	f.StringVar(&cfg.Namespace, "namespace", "sandbox", "containerd `namespace` of the containers")
-	f.StringVar(&cfg.Socket, "socket", api.DefaultSocket, "ipamd's unix `path`")
+	f.StringVar(&cfg.Socket, "socket", api.DefaultSocket, "`path` of ipamd's socket")
 	f.StringVar(&cfg.Rootfs, "rootfs", "/var/lib/sandbox/rootfs", "`folder` that all sandboxes see as /; made when missing")
 	f.StringVar(&cfg.Cgroup, "cgroup", cmp.Or(os.Getenv("SANDBOX_CGROUP"), "/sandbox"), "parent `cgroup` of the sandboxes; SANDBOX_CGROUP sets it too")
 
