@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -259,6 +262,42 @@ func TestM12ANamespaceInUseStays(t *testing.T) {
 	})
 	if !slices.Contains(w.namespaces(), given.Netns) || !strings.Contains(w.rt0(), given.HostInterface) {
 		t.Errorf("namespaces %v, ports %s", w.namespaces(), w.rt0())
+	}
+}
+
+// M12: a book that is lost has lost which slots a sandbox was given, also where the new one is of the
+// same runner: none of their namespaces is taken down, and none of their addresses is given.
+func TestM12SlotsOfALostBook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick, func(c *config.Config) {
+		c.Allocation.Quarantine, c.Book.RunnerUID = config.Duration(wait), "lost-"+rand.Text()
+	})
+	helper := w.warmHelper()
+	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.settled(1)
+	given := w.claim("a")
+	idle := w.settled(1)[0]
+	_ = helper.cmd.Process.Kill()
+	<-helper.done
+	w.stopDaemon()
+	for _, end := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(w.cfg.Book.Path + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	w.start()
+	w.warmHelper()
+	// Of many it is said once: those that follow within the minute are counted.
+	realtest.Eventually(t, wait, "it is said that they stay", func() bool {
+		return strings.Contains(w.log.String(), "a namespace of no known warm slot has an address in use, and stays")
+	})
+	for _, l := range []*netdb.Lease{given, idle} {
+		if is := w.state(l.Addr.String()); is != api.Quarantined {
+			t.Errorf("%s is %s", l.Addr, is)
+		}
+		if !slices.Contains(w.namespaces(), l.Netns) || !strings.Contains(w.rt0(), l.HostInterface) {
+			t.Errorf("namespaces %v, ports %s", w.namespaces(), w.rt0())
+		}
 	}
 }
 
