@@ -474,7 +474,7 @@ func TestN1BadInput(t *testing.T) {
 		"a family":            {func(a *attachment) { a.ipam = `, "family": "ipx"` }, types.ErrInvalidNetworkConfig, "ipam.family"},
 		"a wait":              {func(a *attachment) { a.ipam = `, "wait": "soon"` }, types.ErrInvalidNetworkConfig, "ipam.wait"},
 		"a type of a key":     {func(a *attachment) { a.ipam = `, "pool": 7` }, types.ErrDecodingFailure, "ipam.pool is a number"},
-		"a pool":              {func(a *attachment) { a.ipam = `, "pool": "nobody"` }, types.ErrInvalidNetworkConfig, `ipam.pool: "nobody"`},
+		"a pool":              {func(a *attachment) { a.ipam = `, "pool": "nobody"` }, types.ErrInvalidNetworkConfig, `ipam.pool: there is no pool "nobody"`},
 		"a version":           {func(a *attachment) { a.version = "9.9.9" }, types.ErrIncompatibleCNIVersion, "9.9.9"},
 		"no namespace":        {func(a *attachment) { a.netns = "" }, types.ErrInvalidEnvironmentVariables, "CNI_NETNS"},
 		"no such namespace":   {func(a *attachment) { a.netns = "/run/netns/nobody" }, types.ErrInvalidNetNS, "CNI_NETNS"},
