@@ -35,7 +35,8 @@ func (w *world) mtus() map[string]int {
 	w.t.Helper()
 	out := make(map[string]int)
 	for _, l := range w.ready() {
-		f := strings.Fields(w.ns.Exec("nsenter", "--net="+l.Netns, "ip", "-o", "link", "show", "eth0"))
+		// One that is being taken down has no link any more, and counts as none.
+		f := strings.Fields(w.ns.Exec("sh", "-c", "nsenter --net="+l.Netns+" ip -o link show eth0 2>/dev/null || true"))
 		for i, word := range f {
 			if word == "mtu" {
 				out[f[i+1]]++
