@@ -132,7 +132,7 @@ func TestBadInput(t *testing.T) {
 		{"leases: parameter twice", "GET", alloc + "?state=bound&state=paused", ``, "state", "2 times"},
 		{"leases: empty parameter", "GET", alloc + "?pool=", ``, "pool", "leave it out"},
 		{"leases: no such state", "GET", alloc + "?state=free", ``, "state", "reserved, bound, paused"},
-		{"leases: no such pool", "GET", alloc + "?pool=defualt", ``, "pool", `"defualt" is not one of default`},
+		{"leases: no such pool", "GET", alloc + "?pool=defualt", ``, "pool", `there is no pool "defualt"; there is: default`},
 		{"leases: not UTF-8", "GET", alloc + "?sandbox=%ff", ``, "sandbox", "UTF-8"},
 		{"leases: broken escape", "GET", alloc + "?sandbox=%zz", ``, "query", "well formed"},
 		{"a read with a body", "GET", alloc + "/x", `{}`, "body", "takes none"},
