@@ -19,17 +19,19 @@ PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing. A new package has it until it stands here. Those that last begin first.
-PLAIN    := ./storm ./cmd/ipamd-cni ./systemd ./packaging ./api ./cmd/ipamctl ./config ./docker ./examples/... ./internal/apidoc ./internal/layout ./internal/manual \
-	./internal/nearest ./migrations ./soak ./watchdog/owner ./workload
+PLAIN    := ./storm ./cmd/ipamd-cni ./systemd ./packaging ./api ./binding ./cmd/ipamctl ./config/... ./docker ./doctor ./examples/... ./internal/apidoc ./internal/build \
+	./internal/layout ./internal/manual ./internal/nearest ./internal/poolmap ./internal/realtest ./migrations ./rebuild ./soak ./watchdog/owner ./workload
 # What a change can wait for another test to find: those that boot, or last.
 LONG     := /(docker|packaging|soak|storm|systemd|examples/.*|cmd/ipamd)$$
 # Of the daemon's tests, which run all of its loops in the test's process, those in which many meet
 # or each loop has work: under the race detector they find what the others would, in a third of the time.
 CROWDS   := MetricsEqualARecount|UnderLoad|Under64|UnderPasses|Concurrent|Beside|TestM9|TestM1Allocate|TestM10Daemon|TestM11|TestZ13|TestZ18|TestR3|TestR4|TestW8|TestW3|TestF24|LostNews|TestE3Bind|TestE4|TestHistoryOfALife|TestL13Rebuild$$|TestIPv6Lives|TestAReloadOfPools|TestAPoolMoves|IdleScrapers
-# Those in which one goroutine calls a book for long, on a disk that fails at each of its
-# operations, against a model, or by a fuzzer's requests, do without the race detector, under
-# which SQLite takes ten times as long.
-ALONE    := OnADiskThatFails|DiskFailsAtEachOperation|PowerLossIn(ACheckpoint|AnUpgrade|TheUpgrade)|L16PowerLossAtEveryWrite|L17RandomOperationsAgainstAMap|F5FollowersOfAPrunedHistory|F1AChurnLeavesNoRows|FuzzRequest
+# Of the book, which has no goroutine of its own, the tests that begin some: in the others
+# one goroutine calls it, often for long, on a disk that fails or against a model, and SQLite
+# takes ten times as long under the race detector.
+CALLERS  = $(shell scripts/callers netdb)
+# The same of the server: a fuzzer's requests, one behind the other.
+REQUESTS := FuzzRequest
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build man install deb demo check test test-systemd storm soak fuzz runtime peers bench bench-docs growth lint run clean
@@ -74,7 +76,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/cni
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
-	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-alone test-plain test-daemon test-race test-crowds
+	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-alone test-requests test-plain test-daemon test-race test-callers test-crowds
 	@$(MAKE) --no-print-directory test-bench
 	@cat .cache/run-twice-* 2>/dev/null || true
 
@@ -88,16 +90,20 @@ tested = $(if $(CI),$(CURDIR)/.cache/gotestsum/gotestsum --format standard-quiet
 # Side by side, as each of them waits a lot; one after the other where others share the
 # machine, which is where a verdict is final.
 GROUPS_AT_ONCE := $(if $(CI),1,3)
-RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN) ./cmd/ipamd)" | tr '\n' ' ')
-.PHONY: test-alone test-plain test-daemon test-race test-crowds test-bench
+RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN) ./cmd/ipamd ./netdb)" | tr '\n' ' ')
+.PHONY: test-alone test-requests test-plain test-daemon test-race test-callers test-crowds test-bench
 test-alone:
-	$(call tested,$(TEST) -run '$(ALONE)',./netdb ./server)
+	$(call tested,$(TEST) -skip '$(CALLERS)',./netdb)
+test-requests:
+	$(call tested,$(TEST) -run '$(REQUESTS)',./server)
 test-plain:
 	$(call tested,$(TEST) -p 2,$(PLAIN))
 test-daemon:
 	$(call tested,$(TEST) -skip '$(CROWDS)',./cmd/ipamd)
 test-race:
-	export CGO_ENABLED=1; $(call tested,-race $(TEST) -skip '$(ALONE)',$(RACED))
+	export CGO_ENABLED=1; $(call tested,-race $(TEST) -skip '$(REQUESTS)',$(RACED))
+test-callers:
+	export CGO_ENABLED=1; $(call tested,-race $(TEST) -run '$(CALLERS)',./netdb)
 test-crowds:
 	export CGO_ENABLED=1; $(call tested,-race $(TEST) -run '$(CROWDS)',./cmd/ipamd)
 test-bench:
