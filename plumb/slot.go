@@ -45,6 +45,9 @@ func SlotPaths(runner string) ([]string, error) {
 // IsSlotPath says whether a path is one that a runner's slot may have: no other file is
 // ever made or removed for one.
 func IsSlotPath(runner, path string) bool {
+	if !strings.HasPrefix(path, SlotFolder+"/ipamd-") { // asked of every lease: most are set apart without a hash
+		return false
+	}
 	return filepath.Clean(path) == path && filepath.Dir(path) == SlotFolder && strings.HasPrefix(filepath.Base(path), slotPrefix(runner))
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/plumb"
 )
 
 // A Book knows pools, leases and slots; *netdb.Book is one.
@@ -19,6 +21,8 @@ type Book interface {
 	Withheld() []netdb.Withheld
 	Slots() []*netdb.Slot
 	Slot(leaseID string) *netdb.Slot
+	At(netip.Addr) (*netdb.Lease, bool)
+	Holding() netdb.Holding
 	Changed() <-chan struct{}
 	BreakSlot(ctx context.Context, who netdb.Who, leaseID, why string) (*netdb.Lease, error)
 	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, error)
@@ -42,22 +46,12 @@ type Helper interface {
 
 // Config of a [Keeper]. Every field is needed unless it says otherwise.
 type Config struct {
-	Book    Book
-	Helper  Helper
-	Profile func(bridge string) netdb.Profile // of slots, beside what their pools say
-	// Reserve takes an address of the pool for a slot, as [netdb.Reservation] with a Slot.
-	Reserve func(ctx context.Context, p *netdb.Pool, uid string, s netdb.NewSlot) (*netdb.Lease, error)
-	// Path is where the namespace of a new slot is.
-	Path func(slot string) string
-	// Ours says whether a path is one that a slot of this runner has.
-	Ours func(netns string) bool
-	// Unplug says of a releasing lease of a sandbox whether nothing but its port keeps the
-	// release from its end.
-	Unplug func(l *netdb.Lease) bool
-	// InUse says whether an address is seen in a namespace that a lease of no slot has, or that is
-	// quarantined. A namespace that the book does not know is not taken down then: a book that
-	// was lost knows none.
-	InUse func(netns string) bool
+	Book      Book
+	Helper    Helper
+	Profile   func(bridge string) netdb.Profile // of slots, beside what their pools say
+	Allocator Allocator                         // gives slots their addresses
+	Board     Board                             // what is seen in a namespace that the book does not know: a book that was lost knows none
+	Watchdog  Watchdog                          // what a sandbox's release waits for: its port goes with its slot
 	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
 	// that reason wraps it.
 	NoHelper error
@@ -230,7 +224,7 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 			}
 			k.rests[a.Pool.UID].tried = true
 		}
-		if a.Verb == TakeDown && a.Lease == nil && k.cfg.InUse(a.Netns) {
+		if a.Verb == TakeDown && a.Lease == nil && k.inUse(a.Netns) {
 			if !k.left[a.Netns] {
 				k.left[a.Netns] = true
 				k.cfg.Log.Warn("a namespace of no known warm slot has an address in use, and stays", "netns", a.Netns)
@@ -300,12 +294,12 @@ func (k *Keeper) view(present bool) View {
 	}
 	for _, l := range rows {
 		slot := v.Slots[l.ID]
-		if slot == nil && !netdb.IsSlotUID(l.UID) && (l.Netns == "" || !k.cfg.Ours(l.Netns)) {
+		if slot == nil && !netdb.IsSlotUID(l.UID) && (l.Netns == "" || !k.isOurs(l.Netns)) {
 			continue
 		}
 		v.Leases = append(v.Leases, l)
 		if l.State == netdb.Releasing && !netdb.IsSlotUID(l.UID) {
-			v.Unplug[l.ID] = k.cfg.Unplug(l)
+			v.Unplug[l.ID] = k.holdsOnlyItsPort(l)
 		}
 	}
 	// Pools last: what was given since counts as given.
@@ -326,7 +320,7 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 	switch a.Verb {
 	case Make:
 		id := newSlot()
-		path := k.cfg.Path(id)
+		path := plumb.SlotPath(k.cfg.Book.Holding().RunnerUID, id)
 		k.begun[a.Pool.UID]++
 		k.making[a.Pool.UID]++
 		k.work(works, path, func() {

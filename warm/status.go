@@ -1,6 +1,7 @@
 package warm
 
 import (
+	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -50,6 +51,15 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 		s.Why = "the pool has few addresses left, and sandboxes go first"
 	}
 	return s
+}
+
+// Shown is a pool's Status as the socket shows it; nil where there are no slots, and shall be none.
+func (k *Keeper) Shown(u netdb.Usage) *api.PoolSlots {
+	s := k.Status(u)
+	if u.Pool.Warm == nil && s == (Status{}) {
+		return nil
+	}
+	return &api.PoolSlots{Ready: s.Ready, Making: s.Making, Ending: s.Ending, Wanted: s.Wanted, Why: s.Why}
 }
 
 // Helped says whether a helper asks for work.

@@ -48,7 +48,7 @@ func (k *Keeper) end(ctx context.Context, l *netdb.Lease, why string) error {
 
 // takeDown has a namespace removed. That its lease ends then is the watchdog's to confirm.
 func (k *Keeper) takeDown(ctx context.Context, path string) {
-	if !k.cfg.Ours(path) { // another runner's, before the book was adopted: there is none of that here
+	if !k.isOurs(path) { // another runner's, before the book was adopted: there is none of that here
 		k.done(func() { k.down[path] = time.Now(); delete(k.spaces, path) })
 		return
 	}
@@ -105,7 +105,7 @@ func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	l, err := k.cfg.Reserve(within, p, netdb.SlotUID(s.ID), s)
+	l, err := k.reserve(within, p, s)
 	k.done(func() { k.begun[p.UID]-- })
 	if err != nil {
 		if ctx.Err() == nil {

@@ -214,7 +214,7 @@ func (p *program) openServer(context.Context) (err error) {
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
 	cfg := server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
-		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), Slots: p.slots, SlotProfile: p.slotProfile,
+		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), SlotProfile: p.slotProfile,
 		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: examiner.BridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.sweeper.Confirm, LastPass: p.lastPass,
@@ -226,7 +226,7 @@ func (p *program) openServer(context.Context) (err error) {
 	}
 	helper := server.NewSlotHelper(cfg)
 	p.openWarm(helper)
-	cfg.SlotsEnded, cfg.Vacate = p.warm.Ended, p.warm.Vacate
+	cfg.Slots, cfg.SlotsEnded, cfg.Vacate = p.warm.Shown, p.warm.Ended, p.warm.Vacate
 	gives := allocation.New(allocation.Config{Gives: p.allocator, Slots: p.warm, Bridges: p.follower, Book: p.book,
 		Pool: p.cfg.Pools[0].Name, Await: p.ready.Await, OnAnswer: p.metrics.Allocated})
 	cfg.Allocator = binding.Giver{Allocates: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}

@@ -1,0 +1,77 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/plumb"
+	"github.com/ipamd/ipamd/watchdog"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// An Allocator gives slots their addresses, as it gives sandboxes theirs: no witness sees them.
+type Allocator interface {
+	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
+}
+
+// A Board says what witnesses see; *census.Board is one.
+type Board interface {
+	workload.Board
+	By(census.Witness) []census.Sighting
+}
+
+// A Watchdog says what a release waits for; *watchdog.Watchdog does.
+type Watchdog interface {
+	Blockers(l *netdb.Lease) []watchdog.Blocker
+}
+
+// reserve takes an address of the pool for a slot. One whose rest would be cut short for it is for
+// sandboxes alone.
+func (k *Keeper) reserve(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) (*netdb.Lease, error) {
+	family, uid := allocator.V6, netdb.SlotUID(s.ID)
+	if p.Prefix.Addr().Is4() {
+		family = allocator.V4
+	}
+	r, err := k.cfg.Allocator.Allocate(ctx, allocator.Request{Sandbox: uid, UID: uid, Pool: p.Name, Family: family, Slot: &s})
+	if err != nil {
+		return nil, err
+	}
+	l := r.Leases[0]
+	if r.EarlyReuse {
+		_, err := k.cfg.Book.BreakSlot(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}, l.ID, "its address has not rested")
+		return nil, errors.Join(errors.New("no address of the pool has rested"), err)
+	}
+	return l, nil
+}
+
+// isOurs says whether a path is one that a slot of this runner has.
+func (k *Keeper) isOurs(netns string) bool {
+	return plumb.IsSlotPath(k.cfg.Book.Holding().RunnerUID, netns)
+}
+
+// inUse says whether an address is seen behind the port of a namespace that a lease of no slot
+// has, or that is quarantined or withheld.
+func (k *Keeper) inUse(netns string) bool {
+	port, withheld := plumb.HostName(netdb.SlotPort(netns)), k.cfg.Book.Withheld()
+	return slices.ContainsFunc(k.cfg.Board.By(census.Netns), func(s census.Sighting) bool {
+		if s.Port != port {
+			return false
+		}
+		if l, has := k.cfg.Book.At(s.Addr); has {
+			return !netdb.IsSlotUID(l.UID)
+		}
+		return slices.ContainsFunc(withheld, func(w netdb.Withheld) bool { return w.Addr == s.Addr && !netdb.IsSlotUID(w.UID) })
+	})
+}
+
+// holdsOnlyItsPort says whether nothing but its port keeps the release of a sandbox's lease from
+// its end. The port is ipamd's own, and the sandbox has no process any more that the runtime knows.
+func (k *Keeper) holdsOnlyItsPort(l *netdb.Lease) bool {
+	blockers := k.cfg.Watchdog.Blockers(l)
+	runs := slices.ContainsFunc(workload.About(k.cfg.Board, l).Seen, func(s census.Sighting) bool { return s.Witness == census.Runtime })
+	return !runs && len(blockers) > 0 && !slices.ContainsFunc(blockers, func(b watchdog.Blocker) bool { return b.Kind != watchdog.KindPort })
+}
