@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -21,20 +22,14 @@ const (
 // its row, and the book of a large pool would grow for as long as the daemon
 // runs.
 func (a *Allocator) FreeRested(ctx context.Context) error {
-	tick := time.NewTicker(max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for broadcast.Pause(ctx, max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond)) {
 		for _, p := range a.Book.Pools() {
 			if err := a.freeRested(ctx, p); err != nil && ctx.Err() == nil {
 				a.Log.Debug("rested addresses are not freed yet", "pool", p.Name, "err", err)
 			}
 		}
 	}
+	return nil
 }
 
 // freeRested frees all of a pool that may be freed now. A row that stays is not

@@ -179,12 +179,9 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 	now := m.clock.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pi := m.idx.pools[o.PoolUID]
-	if pi == nil {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
-	}
-	if pi.pool.State == PoolDraining {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	pi, err := m.idx.giving(o.PoolUID)
+	if err != nil {
+		return Candidate{}, err
 	}
 	policy = pi.pool.Policy(policy)
 	if err := pi.mayGive(a); err != nil {

@@ -156,12 +156,9 @@ func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate
 	now := m.clock.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pi := m.idx.pools[o.PoolUID]
-	if pi == nil {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
-	}
-	if pi.pool.State == PoolDraining {
-		return Candidate{}, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	pi, err := m.idx.giving(o.PoolUID)
+	if err != nil {
+		return Candidate{}, err
 	}
 	if _, err := pi.pool.CheckPrefixLength(p.Bits()); err != nil {
 		return Candidate{}, err

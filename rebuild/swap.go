@@ -205,6 +205,8 @@ func exists(path string) (bool, error) {
 	}
 }
 
+// syncPath makes a file's bytes, or a folder's names, survive power loss. It follows no link and
+// waits at no pipe: the folder is of an operator's choice, and others may write there.
 func syncPath(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

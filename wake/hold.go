@@ -12,3 +12,18 @@ import (
 func (f *Flights) hold(ctx context.Context, l *netdb.Lease) (release func(), err error) {
 	return f.held.Hold(ctx, l.UID)
 }
+
+// holdLease returns a lease as it is once the tasks of its sandbox are held.
+func (f *Flights) holdLease(ctx context.Context, id string) (l *netdb.Lease, release func(), err error) {
+	if l, err = f.cfg.Book.Lease(id); err != nil {
+		return nil, nil, err
+	}
+	if release, err = f.hold(ctx, l); err != nil {
+		return nil, nil, err
+	}
+	if l, err = f.cfg.Book.Lease(id); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return l, release, nil
+}

@@ -75,18 +75,11 @@ func (f *Flights) Repause(ctx context.Context, l *netdb.Lease, quiet func() erro
 
 // doPause records the pause and freezes the tasks, if it is quiet between the two.
 func (f *Flights) doPause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep, quiet func() error) (*netdb.Lease, error) {
-	l, err := f.cfg.Book.Lease(id)
-	if err != nil {
-		return nil, err
-	}
-	release, err := f.hold(ctx, l)
+	l, release, err := f.holdLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if l, err = f.cfg.Book.Lease(id); err != nil {
-		return nil, err
-	}
 	if quiet != nil && l.State != netdb.Bound {
 		return nil, fmt.Errorf("pause %s again: %w: it is %s", l.Addr, netdb.ErrState, l.State)
 	}
@@ -284,18 +277,11 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 	if s == nil || !s.Do || f.cfg.Resumer == nil {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
-	l, err := f.cfg.Book.Lease(id)
-	if err != nil {
-		return nil, err
-	}
-	release, err := f.hold(ctx, l)
+	l, release, err := f.holdLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if l, err = f.cfg.Book.Lease(id); err != nil {
-		return nil, err
-	}
 	if l.State != netdb.Paused || ifRev != 0 && ifRev != l.Rev {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
@@ -320,18 +306,11 @@ func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64,
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
 		return f.resumed(ctx, who, id, rev, record)
 	}
-	l, err := f.cfg.Book.Lease(id)
-	if err != nil {
-		return nil, err
-	}
-	release, err := f.hold(ctx, l)
+	l, release, err := f.holdLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if l, err = f.cfg.Book.Lease(id); err != nil {
-		return nil, err
-	}
 	switch now, err := teller.Frozen(ctx, l); {
 	case err != nil:
 		return nil, err

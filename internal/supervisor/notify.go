@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 // statusEvery is the time between two comparisons of systemd's status line.
@@ -24,17 +26,11 @@ func Notify(log *slog.Logger, lines ...string) {
 func Status(ctx context.Context, log *slog.Logger, line func() string, stopping func() bool) error {
 	status := line()
 	Notify(log, daemon.SdNotifyReady, status)
-	tick := time.NewTicker(statusEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for broadcast.Pause(ctx, statusEvery) {
 		if now := line(); now != status && !stopping() {
 			status = now
 			Notify(log, status)
 		}
 	}
+	return nil
 }

@@ -16,6 +16,10 @@ const maxRest = time.Second
 // began before it asked, which is why x/sync's singleflight does not fit. Between two
 // readings there is as much time as the last one took, so that endless asking takes
 // half of one processor at the most.
+//
+// internal/share does the same for calls of our own, and is no help here: a run of it is made by
+// one of its calls, with that call's context, so it would end with the first peer that hangs up;
+// and it does not rest. Its other half, what each call asks about, has no use here.
 type Flight struct {
 	read    func(context.Context) ([]byte, error)
 	timeout time.Duration // of one reading

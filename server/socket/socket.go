@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
 // checkEvery is the time between two looks at the socket's file.
@@ -130,14 +132,7 @@ func (s *Socket) replace(inner net.Listener) error {
 // Run makes the socket's file again when it is removed, until ctx ends. What another
 // process listens on stays: the log says so. It returns nil.
 func (s *Socket) Run(ctx context.Context) error {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for broadcast.Pause(ctx, checkEvery) {
 		if !s.lost() {
 			s.fail(nil) // the other may have gone and this one have been put back
 			continue
@@ -154,6 +149,7 @@ func (s *Socket) Run(ctx context.Context) error {
 		}
 		s.cfg.Log.Warn("the socket's file was taken away; it is made again", "socket", s.cfg.Path, "next", s.cfg.next())
 	}
+	return nil
 }
 
 func (s *Socket) fail(err error) {
