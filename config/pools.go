@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -74,20 +73,7 @@ func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *Probl
 	return false
 }
 
-// Unnamed are the pools of the book that no spec is about.
-func Unnamed(book []*netdb.Pool, specs []netdb.PoolSpec) []*netdb.Pool {
-	var out []*netdb.Pool
-	for _, p := range book {
-		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool {
-			return s.Name == p.Name && s.Prefix.Addr().Is4() == p.Prefix.Addr().Is4()
-		}) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// RepairUnnamed is what to do about one.
+// RepairUnnamed is what to do about a pool of the book that the configuration does not name.
 const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
 
 // spec reads the addresses of a pool on a bridge. What they mean together is the book's

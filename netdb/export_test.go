@@ -187,3 +187,6 @@ func Entries(b *Book, uid string) int {
 	return b.memory.idx.byAddr.len() + pi.free.ranges.Len() + pi.freed.len() + pi.away.len() + pi.cooling.Len() + pi.spent.Len() +
 		len(pi.own) + len(pi.offers) + len(pi.blocked) + len(pi.prefixes) + len(pi.offeredPrefixes)
 }
+
+// Text is the address or the delegated prefix.
+func (c *Candidate) Text() string { return placeText(c.Addr, c.PrefixLen) }

@@ -59,9 +59,6 @@ type Flight struct {
 // Open reports that the flight is under way.
 func (f *Flight) Open() bool { return f != nil && f.Phase != Ended }
 
-// Took is how long it lasted.
-func (f *Flight) Took() time.Duration { return f.End.Wall.Sub(f.Begun.Wall) }
-
 // took is what the history has of the end of a lease's flight: how long it lasted. nil while none is
 // under way.
 func (s *Sleep) took(l *Lease, now Stamp) json.RawMessage {

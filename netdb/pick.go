@@ -23,9 +23,6 @@ type Candidate struct {
 	rests []*Lease // the same of a delegated prefix, which may be in the place of many
 }
 
-// Text is the address or the delegated prefix.
-func (c *Candidate) Text() string { return placeText(c.Addr, c.PrefixLen) }
-
 // Range returns the first and the last address that are offered.
 func (c *Candidate) Range() Range { return rangeOf(c.Addr, c.PrefixLen) }
 

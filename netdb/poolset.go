@@ -16,7 +16,6 @@ const (
 	PoolRemoved  = "pool_removed"  // also of each row that goes with it
 	TakenOver    = "taken_over"    // of an address of a removed pool, by the one that contains it
 	GatewayMoved = "gateway_moved" // of the address that was a pool's gateway
-	poolWithheld = "withheld"      // of a lease that had not ended
 )
 
 // SetPool makes a pool, or makes it as the caller wants it, in one commit. It grows in

@@ -59,10 +59,9 @@ func meta(name string, t Type, k expr.MetaKey) Field {
 // Fields of the frame. Those of IPv4, ARP and ICMPv6 mean nothing before a rule has
 // compared [EtherType], and [L4Proto].
 var (
-	InLink     = meta("iif", Link, expr.MetaKeyIIF)
-	OutLink    = meta("oif", Link, expr.MetaKeyOIF)
-	PacketMark = meta("meta mark", Mark, expr.MetaKeyMARK)
-	L4Proto    = meta("meta l4proto", Proto, expr.MetaKeyL4PROTO)
+	InLink  = meta("iif", Link, expr.MetaKeyIIF)
+	OutLink = meta("oif", Link, expr.MetaKeyOIF)
+	L4Proto = meta("meta l4proto", Proto, expr.MetaKeyL4PROTO)
 
 	EtherDest   = payload("ether daddr", MAC, expr.PayloadBaseLLHeader, 0)
 	EtherSource = payload("ether saddr", MAC, expr.PayloadBaseLLHeader, 6)
@@ -82,7 +81,6 @@ var (
 	ICMPv6Type = payload("icmpv6 type", Proto, expr.PayloadBaseTransportHeader, 0)
 	TCPFlags   = payload("tcp flags", Proto, expr.PayloadBaseTransportHeader, 13)
 	NDTarget   = payload("icmpv6 taddr", IPv6, expr.PayloadBaseTransportHeader, 8)
-	SourcePort = payload("th sport", Service, expr.PayloadBaseTransportHeader, 0)
 	DestPort   = payload("th dport", Service, expr.PayloadBaseTransportHeader, 2)
 )
 

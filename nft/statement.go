@@ -85,25 +85,11 @@ func lookup(set, sign string, invert bool, fields []Field) Statement {
 		append(loadAll(fields), &expr.Lookup{SourceRegister: 1, SetName: set, Invert: invert})}
 }
 
-// By looks fields up in a map, and does what it says; without an element the rule goes on.
-func By(set string, fields ...Field) Statement {
-	return Statement{names(fields) + " vmap @" + set,
-		append(loadAll(fields), &expr.Lookup{SourceRegister: 1, SetName: set, DestRegister: 0, IsDestRegSet: true})}
-}
-
 // Count adds fields to a dynamic set and counts the packets of each element. Where the set
 // is full, the rule ends here.
 func Count(set string, fields ...Field) Statement {
 	return Statement{"add @" + set + " { " + names(fields) + " counter }",
 		append(loadAll(fields), &expr.Dynset{SrcRegKey: 1, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: []expr.Any{&expr.Counter{}}})}
-}
-
-// AtMost matches as many packets of each element of a dynamic set as a limit allows: rate a
-// second, and a first burst. An element ends after life without a packet.
-func AtMost(set string, life time.Duration, rate uint64, burst uint32, fields ...Field) Statement {
-	return Statement{fmt.Sprintf("update @%s { %s timeout %s limit rate %d/second burst %d packets }", set, names(fields), life, rate, burst),
-		append(loadAll(fields), &expr.Dynset{SrcRegKey: 1, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: life,
-			Exprs: []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst}}})}
 }
 
 // Touch adds fields to a dynamic set, or begins the life of their element anew: what is left
@@ -161,9 +147,6 @@ func Goto(chain string) Statement {
 func verdict(text string, v Verdict) Statement {
 	return Statement{text, []expr.Any{&expr.Verdict{Kind: v.Kind, Chain: v.Chain}}}
 }
-
-// To is the verdict of a map's element that goes to a chain.
-func To(chain string) Verdict { return Verdict{Kind: expr.VerdictGoto, Chain: chain} }
 
 // String is the rule in nft's language, without its comment.
 func (r Rule) String() string {

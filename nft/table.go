@@ -24,8 +24,7 @@ var (
 	Forward     = *nftables.ChainHookForward
 	Output      = *nftables.ChainHookOutput
 	Postrouting = *nftables.ChainHookPostrouting
-	Ingress     = *nftables.ChainHookIngress // Netdev only
-	Egress      = *nftables.ChainHookEgress  // Netdev only
+	Egress      = *nftables.ChainHookEgress // Netdev only
 )
 
 // A Table is everything that one table has. Names are unique among its chains, and among
