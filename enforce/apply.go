@@ -107,7 +107,7 @@ func (k *Keeper) repair(ctx context.Context, byOthers bool) error {
 			k.touched.Store(k.touched.Load() || touched)
 			return err
 		}
-		k.keepCounts(have)
+		k.refused.keep(have)
 		k.unsettle(have)
 		if have != nil && k.made && sameMark(have) == k.mark.Comment {
 			// A mark that is behind the book alone is no difference.
@@ -152,7 +152,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
-	k.settleCounts()
+	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
@@ -166,7 +166,7 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 		k.takePorts()
 		k.takeBridges()
 	})
-	k.settleCounts()
+	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))

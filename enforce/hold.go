@@ -72,7 +72,7 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 		}
 		k.set(l, at, reading)
 	})
-	wrong, came := k.wrong(slices.Values(at)), len(k.came) > 0
+	wrong, came := k.wrong(slices.Values(at)), len(k.refused.came) > 0
 	k.mu.Unlock()
 	if came {
 		broadcast.Wake(k.bound)

@@ -103,9 +103,7 @@ type Keeper struct {
 	mark      nft.Element
 	made      bool // by this process, once
 	writes    int  // of the kernel's table, by us
-	counts    counts
-	counted   bool         // the kernel's counters were read once
-	came      map[int]bool // ports that came to another lease since
+	refused   counter
 
 	status  sync.Mutex // of what follows
 	foreign uint64
@@ -134,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	}
 	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
 		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int]int{},
-		want: tally{}, before: map[member]int{}, counts: counts{}, came: map[int]bool{}}, nil
+		want: tally{}, before: map[member]int{}, refused: counter{conn: conn, counts: counts{}, came: map[int]bool{}}}, nil
 }
 
 // try makes a table like ours that no packet sees, and takes it away again: a kernel may
@@ -224,7 +222,7 @@ func (k *Keeper) set(l *netdb.Lease, at []int, reading uint64) {
 		for _, g := range next {
 			k.count(g, 1)
 			if g.Port != 0 {
-				k.came[g.Port] = true
+				k.refused.came[g.Port] = true
 			}
 		}
 	}

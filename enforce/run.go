@@ -72,7 +72,7 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan str
 		case <-k.bound:
 			began := time.Now()
 			k.mu.Lock()
-			k.settleCounts()
+			k.refused.settle()
 			k.mu.Unlock()
 			if !broadcast.Pause(ctx, min(9*time.Since(began), mostBetween)) {
 				return false
