@@ -21,7 +21,7 @@ import (
 
 // A Client speaks with one ipamd. Its zero value uses the socket that the
 // environment variable IPAMD_SOCKET names, else [api.DefaultSocket]. All methods are safe for concurrent use; connections are kept alive and
-// shared. A Client must not be copied once it was used.
+// shared. A Client must not be copied once it was used. It has a method for each verb of the socket.
 type Client struct {
 	// Socket is the path of ipamd's unix socket. It must not change once the
 	// client was used.

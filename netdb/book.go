@@ -13,7 +13,7 @@ import (
 // It is made of parts, each with fields of its own: the store is the file, the memory
 // what is in it, the writer makes commits, the history reads what was committed, and
 // the upkeep follows each commit. The verbs that change a lease are here: each is one
-// function of a transaction.
+// function of a transaction, in the file of its noun.
 type Book struct {
 	*memory
 	*history

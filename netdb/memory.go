@@ -12,7 +12,8 @@ import (
 
 // A memory is what the book has in memory, the same as in its file: one index, which
 // readers ask under mu and callers to be hold addresses in. The lock holder of the
-// [writer] alone replaces or changes rows, and so reads them without mu.
+// [writer] alone replaces or changes rows, and so reads them without mu. It has a method for each
+// question, as one lock is over all of them.
 type memory struct {
 	opts  *Options
 	clock *clock

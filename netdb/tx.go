@@ -12,7 +12,8 @@ import (
 
 // A tx is what one request sees and does inside a commit: the committed index,
 // and on top what was staged by the requests before it in the batch and by
-// itself.
+// itself. It has a method for each step of a change, in the file of the step's noun: all of them
+// read and stage the same rows.
 type tx struct {
 	opts   *Options
 	store  *store

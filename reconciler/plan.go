@@ -29,7 +29,8 @@ type policy struct {
 }
 
 // A view is all that a plan is made of. The book was read before the census. It
-// is of use after index.
+// is of use after index. Its methods are the rows of one table of decisions, in the files of what
+// they are about; none changes what was read.
 type view struct {
 	policy
 	book    []*netdb.Lease // in the order of the addresses

@@ -11,7 +11,7 @@ import (
 )
 
 // A Socket asks the kernel's rtnetlink, or another of the netlink family, one
-// question at a time; it is not safe for concurrent use.
+// question at a time; it is not safe for concurrent use. It has a method for each message.
 //
 // The request loop is our own because the kernel may put the mark of an
 // interrupted dump on the closing message only (the last address was skipped

@@ -8,7 +8,8 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// A page is an answer as a person reads it; its methods draw the parts of one.
+// A page is an answer as a person reads it; its methods draw the parts of one, each in the file of
+// its verb.
 type page struct {
 	term.Page
 	now     func() time.Time

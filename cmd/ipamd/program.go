@@ -40,7 +40,7 @@ import (
 
 // A program is a daemon that is not running yet: its parts are opened in
 // order by open, their loops run under run, and close closes them in reverse.
-// Two of them in one process do not touch.
+// Two of them in one process do not touch. It has a method for each part that is opened or run.
 type program struct {
 	cfg     config.Config
 	log     *slog.Logger

@@ -1,0 +1,113 @@
+package layout
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"testing"
+)
+
+// methodsMost is how many methods a type may have without a reason.
+const methodsMost = 30
+
+// large has the types with more, each with its reason, and the most that it may have. One that
+// shrinks has its number here lowered; one that has to grow is looked at: a part of it may be a
+// type of its own.
+var large = map[string]struct {
+	most int
+	why  string
+}{
+	"client.Client":            {48, "one for each verb of the socket"},
+	"bridge/rtnl.Socket":       {46, "one for each message of the kernel"},
+	"netdb.tx":                 {75, "one for each step that a change may take; the steps of a noun are in its file"},
+	"netdb.Book":               {61, "one for each verb that changes the book; what is read, stored and kept up are parts of their own"},
+	"netdb.memory":             {42, "one for each question about what is in the book, all under one lock"},
+	"reconciler.view":          {45, "rows of one table of decisions, over readings that none of them changes"},
+	"cmd/ipamctl.page":         {63, "it draws: one for each part of an answer, in the file of its verb"},
+	"cmd/ipamctl.ctl":          {40, "one for each way in which a verb asks, answers or completes"},
+	"cmd/ipamd.program":        {37, "it wires: one for each part that is opened, run or given to another"},
+	"bridge.Bridge":            {88, "one memory of the kernel's news under one lock; what only asks the kernel (plugged.go, elsewhere.go) can be cut off"},
+	"bridge.Group":             {42, "what is asked of one bridge, asked of several"},
+	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
+	"enforce.Keeper":           {51, "one table of the kernel under one lock; what it counted is a part of its own"},
+	"watchdog.Watchdog":        {50, "one set of releases under way; the attempts' own state is apart"},
+	"watchdog/ctrd.Witness":    {59, "one connection and what it read; what acts on tasks (lookup.go, freeze.go, large.go) can be cut off"},
+	"wake.Flights":             {34, "one set of flights: how each begins, goes on and ends"},
+	"warm.Keeper":              {37, "one set of slots and of works on them"},
+	"internal/ctrdtest.Daemon": {44, "what tests do with a containerd, one for each act"},
+}
+
+func TestTypesDoNotGrowUnseen(t *testing.T) {
+	found := map[string]int{}
+	for path, p := range list(t) {
+		room, our := ours(path)
+		if !our {
+			continue
+		}
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, of := range receivers(f) {
+				found[room+"."+of]++
+			}
+		}
+	}
+	for name, n := range found {
+		switch l, is := large[name]; {
+		case !is && n > methodsMost:
+			t.Errorf("%s has %d methods, and may have %d: divide it, or say why not", name, n, methodsMost)
+		case is && n > l.most:
+			t.Errorf("%s has %d methods, and may have %d (%s)", name, n, l.most, l.why)
+		case is && n <= methodsMost:
+			t.Errorf("%s has %d methods: it needs no exception any more", name, n)
+		}
+	}
+	for name := range large {
+		if found[name] == 0 {
+			t.Errorf("%s has an exception, and is not there", name)
+		}
+	}
+}
+
+// receivers returns the type of each method of a file.
+func receivers(f *ast.File) (all []string) {
+	for _, d := range f.Decls {
+		fn, is := d.(*ast.FuncDecl)
+		if !is || fn.Recv == nil {
+			continue
+		}
+		of := fn.Recv.List[0].Type
+		if p, is := of.(*ast.StarExpr); is {
+			of = p.X
+		}
+		switch generic := of.(type) {
+		case *ast.IndexExpr:
+			of = generic.X
+		case *ast.IndexListExpr:
+			of = generic.X
+		}
+		all = append(all, of.(*ast.Ident).Name)
+	}
+	return all
+}
+
+func TestReceiversAreFound(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "p.go", `package p
+func (t T) a() {}
+func (t *T) b() {}
+func (T) c() {}
+func (g *T[A]) d() {}
+func (g T[A, B]) e() {}
+func f() {}
+var g = func(t T) {}
+`, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := receivers(f); len(got) != 5 {
+		t.Errorf("found %v", got)
+	}
+}
