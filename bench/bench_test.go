@@ -29,23 +29,22 @@ func TestMain(m *testing.M) {
 var tiny = plan{rounds: 2, calls: 20, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 2 * time.Second,
 	ports: 2, sandboxes: 5, boxes: 1, watchers: 5, ahead: 20, limit: time.Minute}
 
-// newTiny is a bench of freshly built programs.
+// newTiny is a bench of freshly built programs, the ones that all tests share.
 func newTiny(t *testing.T) *bench {
 	t.Helper()
 	realtest.Root(t)
 	bin := t.TempDir()
-	for _, args := range [][]string{{"build", "-ldflags", "-s -w", "-o", bin + "/", "./cmd/ipamd", "./cmd/ipamd-cni"}, {"-C", "bench", "build", "-o", bin + "/", "tool"}} {
-		cmd := exec.Command("go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %q: %v\n%s", args, err, out)
-		}
+	cmd := exec.Command("go", "-C", "bench", "build", "-o", bin+"/", "tool")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build of the peers: %v\n%s", err, out)
 	}
 	b, err := newBench(tiny, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.program, b.plugin, b.cni = filepath.Join(bin, "ipamd"), filepath.Join(bin, "host-local"), filepath.Join(bin, "ipamd-cni")
+	b.program, b.cni = realtest.Program(t, "cmd/ipamd"), realtest.Program(t, "cmd/ipamd-cni")
+	b.plugin = filepath.Join(bin, "host-local")
 	t.Cleanup(func() {
 		if err := b.close(); err != nil {
 			t.Error(err)
