@@ -32,7 +32,6 @@ var large = map[string]struct {
 	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
 	"enforce.Keeper":           {51, "one table of the kernel under one lock; what it counted is a part of its own"},
 	"watchdog.Watchdog":        {50, "one set of releases under way; the attempts' own state is apart"},
-	"watchdog/ctrd.Witness":    {59, "one connection and what it read; what acts on tasks (lookup.go, freeze.go, large.go) can be cut off"},
 	"wake.Flights":             {34, "one set of flights: how each begins, goes on and ends"},
 	"warm.Keeper":              {37, "one set of slots and of works on them"},
 	"internal/ctrdtest.Daemon": {44, "what tests do with a containerd, one for each act"},

@@ -15,8 +15,8 @@ import (
 
 // Thaw resumes a container's task. One that runs already is no error. The error wraps
 // [watchdog.ErrNoTask] or [watchdog.ErrNotAllowed] where another attempt would not help.
-func (w *Witness) Thaw(ctx context.Context, of watchdog.Container) error {
-	return w.turn(ctx, of, "running", "resume", func(ctx context.Context, c *containerd.Client) error {
+func (k *calls) Thaw(ctx context.Context, of watchdog.Container) error {
+	return k.turn(ctx, of, "running", "resume", func(ctx context.Context, c *containerd.Client) error {
 		_, err := c.TaskService().Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: of.ID})
 		return err
 	})
@@ -24,8 +24,8 @@ func (w *Witness) Thaw(ctx context.Context, of watchdog.Container) error {
 
 // Freeze pauses a container's task. One that is paused already is no error. Errors are
 // those of [Witness.Thaw].
-func (w *Witness) Freeze(ctx context.Context, of watchdog.Container) error {
-	return w.turn(ctx, of, "paused", "pause", func(ctx context.Context, c *containerd.Client) error {
+func (k *calls) Freeze(ctx context.Context, of watchdog.Container) error {
+	return k.turn(ctx, of, "paused", "pause", func(ctx context.Context, c *containerd.Client) error {
 		_, err := c.TaskService().Pause(ctx, &tasksapi.PauseTaskRequest{ContainerID: of.ID})
 		return err
 	})
@@ -36,9 +36,9 @@ var errStarting = errors.New("its task is not started yet")
 // turn does one step with a task. What a refusal says is not asked: containerd names a task
 // that is being paused, one that ended and one that is as wanted by texts, without a class.
 // The state that it has then is asked for.
-func (w *Witness) turn(ctx context.Context, of watchdog.Container, want, verb string, do func(context.Context, *containerd.Client) error) error {
-	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		call, cancel := w.ask(ctx, of.Namespace)
+func (k *calls) turn(ctx context.Context, of watchdog.Container, want, verb string, do func(context.Context, *containerd.Client) error) error {
+	return k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		call, cancel := k.ask(ctx, of.Namespace)
 		defer cancel()
 		err := errgrpc.ToNative(do(call, c))
 		if err == nil {
@@ -48,7 +48,7 @@ func (w *Witness) turn(ctx context.Context, of watchdog.Container, want, verb st
 			return fmt.Errorf("%s the task of %s: %w: %w", verb, of, watchdog.ErrNotAllowed, err)
 		}
 		if !errdefs.IsUnavailable(err) && call.Err() == nil {
-			switch is, known := w.stateOf(ctx, c, of); {
+			switch is, known := k.stateOf(ctx, c, of); {
 			case known != nil:
 				err = errors.Join(err, known)
 			case is == want:
@@ -64,8 +64,8 @@ func (w *Witness) turn(ctx context.Context, of watchdog.Container, want, verb st
 }
 
 // stateOf is a task's state, "" for none; an error where that is not known.
-func (w *Witness) stateOf(ctx context.Context, c *containerd.Client, of watchdog.Container) (string, error) {
-	call, cancel := w.ask(ctx, of.Namespace)
+func (k *calls) stateOf(ctx context.Context, c *containerd.Client, of watchdog.Container) (string, error) {
+	call, cancel := k.ask(ctx, of.Namespace)
 	defer cancel()
 	got, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: of.ID})
 	if err = errgrpc.ToNative(err); err == nil {
@@ -78,16 +78,16 @@ func (w *Witness) stateOf(ctx context.Context, c *containerd.Client, of watchdog
 	if !errdefs.IsNotFound(err) {
 		return "", err
 	}
-	if err := w.missing(ctx, c, of, err); err != nil && !errdefs.IsNotFound(err) {
+	if err := k.missing(ctx, c, of, err); err != nil && !errdefs.IsNotFound(err) {
 		return "", err
 	}
-	return "", w.believed(ctx, c)
+	return "", k.believed(ctx, c)
 }
 
 // State is the state of a container's task, "" for none, as its shim says it now.
-func (w *Witness) State(ctx context.Context, of watchdog.Container) (state string, err error) {
-	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		state, err = w.stateOf(ctx, c, of)
+func (k *calls) State(ctx context.Context, of watchdog.Container) (state string, err error) {
+	err = k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		state, err = k.stateOf(ctx, c, of)
 		return err
 	})
 	return state, err

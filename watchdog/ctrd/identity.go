@@ -11,8 +11,8 @@ import (
 // identity asks containerd for the id that it made for itself when it first
 // used its disk (1.6 and 2.x alike). Another disk is another containerd, on
 // whatever socket it answers.
-func (w *Witness) identity(ctx context.Context, c *containerd.Client) (string, error) {
-	call, cancel := w.ask(ctx, "")
+func (k *calls) identity(ctx context.Context, c *containerd.Client) (string, error) {
+	call, cancel := k.ask(ctx, "")
 	defer cancel()
 	s, err := c.Server(call)
 	if err == nil && s.UUID == "" {
@@ -28,10 +28,10 @@ func (w *Witness) identity(ctx context.Context, c *containerd.Client) (string, e
 // believed. It is asked afterwards: a containerd that was replaced in between
 // is one too many, while one that was asked first could be replaced before the
 // answer.
-func (w *Witness) believed(ctx context.Context, c *containerd.Client) error {
-	id, err := w.identity(ctx, c)
+func (k *calls) believed(ctx context.Context, c *containerd.Client) error {
+	id, err := k.identity(ctx, c)
 	if err != nil {
 		return err
 	}
-	return w.cfg.Met(ctx, id)
+	return k.cfg.Met(ctx, id)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/containers"
@@ -22,6 +23,14 @@ import (
 // is not known. It keeps a tenant's label from occupying the reading of all.
 const mostSpelled = 128
 
+// records reads containers' records, those too that containerd cannot send.
+type records struct {
+	calls
+
+	mu    sync.Mutex
+	large large // under mu
+}
+
 // large are the records that containerd cannot send, by container.
 type large map[container]spelled
 
@@ -34,43 +43,43 @@ type spelled struct {
 
 // around lists records of a namespace beside those that are too large, which are
 // returned with the labels that matter and marked.
-func (w *Witness) around(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters []string) (list []containers.Container, err error) {
+func (k *records) around(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters []string) (list []containers.Container, err error) {
 	for {
-		ids := w.largeIn(ns)
-		call, cancel := w.ask(ctx, ns)
-		list, err = w.stream(call, conn, each(filters, without(ids)))
+		ids := k.largeIn(ns)
+		call, cancel := k.ask(ctx, ns)
+		list, err = k.stream(call, conn, each(filters, without(ids)))
 		cancel()
 		if err == nil {
-			return w.withLarge(ctx, conn, ns, filters, ids, list)
+			return k.withLarge(ctx, conn, ns, filters, ids, list)
 		}
 		if !errdefs.IsResourceExhausted(err) {
 			return nil, err
 		}
-		id, found, spellErr := w.spell(ctx, conn, ns, without(ids), "id")
+		id, found, spellErr := k.spell(ctx, conn, ns, without(ids), "id")
 		if spellErr != nil || !found {
 			return nil, err // for another reason
 		}
-		w.mu.Lock()
-		w.large[container{Namespace: ns, ID: id}] = spelled{met: time.Now()}
-		w.mu.Unlock()
+		k.mu.Lock()
+		k.large[container{Namespace: ns, ID: id}] = spelled{met: time.Now()}
+		k.mu.Unlock()
 	}
 }
 
 // withLarge adds the records that are known to be too large, as far as the filters
 // pick them. One that is not so any more is added as it is.
-func (w *Witness) withLarge(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters, ids []string, list []containers.Container) ([]containers.Container, error) {
+func (k *records) withLarge(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters, ids []string, list []containers.Container) ([]containers.Container, error) {
 	for _, id := range ids {
 		its := []string{matches("id", id)}
-		call, cancel := w.ask(ctx, ns)
-		small, err := w.stream(call, conn, its)
+		call, cancel := k.ask(ctx, ns)
+		small, err := k.stream(call, conn, its)
 		cancel()
 		if err == nil { // it is smaller now, or gone
-			w.mu.Lock()
-			delete(w.large, container{Namespace: ns, ID: id})
-			w.mu.Unlock()
+			k.mu.Lock()
+			delete(k.large, container{Namespace: ns, ID: id})
+			k.mu.Unlock()
 			if len(small) > 0 && len(filters) > 0 {
-				call, cancel := w.ask(ctx, ns)
-				small, err = w.stream(call, conn, each(filters, its))
+				call, cancel := k.ask(ctx, ns)
+				small, err = k.stream(call, conn, each(filters, its))
 				cancel()
 			}
 		}
@@ -82,13 +91,13 @@ func (w *Witness) withLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 			return nil, err
 		}
 		if len(filters) > 0 {
-			if picked, err := w.tooLarge(ctx, conn, ns, each(filters, its)...); err != nil {
+			if picked, err := k.tooLarge(ctx, conn, ns, each(filters, its)...); err != nil {
 				return nil, err
 			} else if !picked {
 				continue
 			}
 		}
-		one, err := w.readLarge(ctx, conn, container{Namespace: ns, ID: id})
+		one, err := k.readLarge(ctx, conn, container{Namespace: ns, ID: id})
 		if err != nil {
 			return nil, err
 		}
@@ -99,21 +108,21 @@ func (w *Witness) withLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 
 // readLarge spells the labels that matter, unless they are as they were. What is not
 // spelled within the time of one call is left to the next reading.
-func (w *Witness) readLarge(ctx context.Context, conn grpc.ClientConnInterface, at container) (spelled, error) {
-	w.mu.Lock()
-	one, has := w.large[at]
-	w.mu.Unlock()
+func (k *records) readLarge(ctx context.Context, conn grpc.ClientConnInterface, at container) (spelled, error) {
+	k.mu.Lock()
+	one, has := k.large[at]
+	k.mu.Unlock()
 	if !has { // another reading found it smaller in between
 		one.met = time.Now()
 	}
-	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	own, cancel := context.WithTimeout(ctx, k.cfg.Timeout)
 	defer cancel()
 	now := make(map[string]string)
-	for _, name := range []string{w.cfg.OwnerLabel, w.cfg.LeaseLabel, w.cfg.UIDLabel, w.cfg.AddressLabel} {
+	for _, name := range []string{k.cfg.OwnerLabel, k.cfg.LeaseLabel, k.cfg.UIDLabel, k.cfg.AddressLabel} {
 		if name == "" {
 			continue
 		}
-		value, found, err := w.labelOfLarge(own, conn, at, name, one.labels)
+		value, found, err := k.labelOfLarge(own, conn, at, name, one.labels)
 		switch {
 		case err != nil && own.Err() != nil && ctx.Err() == nil:
 			continue
@@ -124,28 +133,28 @@ func (w *Witness) readLarge(ctx context.Context, conn grpc.ClientConnInterface, 
 		}
 	}
 	one.labels = now
-	w.mu.Lock()
-	w.large[at] = one
-	w.mu.Unlock()
+	k.mu.Lock()
+	k.large[at] = one
+	k.mu.Unlock()
 	return one, nil
 }
 
-func (w *Witness) labelOfLarge(ctx context.Context, conn grpc.ClientConnInterface, at container, name string, known map[string]string) (string, bool, error) {
+func (k *records) labelOfLarge(ctx context.Context, conn grpc.ClientConnInterface, at container, name string, known map[string]string) (string, bool, error) {
 	field, its := fmt.Sprintf("labels.%q", name), matches("id", at.ID)
 	if was, has := known[name]; has {
-		if same, err := w.tooLarge(ctx, conn, at.Namespace, its+","+matches(field, was)); err != nil || same {
+		if same, err := k.tooLarge(ctx, conn, at.Namespace, its+","+matches(field, was)); err != nil || same {
 			return was, same, err
 		}
 	}
-	return w.spell(ctx, conn, at.Namespace, []string{its}, field)
+	return k.spell(ctx, conn, at.Namespace, []string{its}, field)
 }
 
 // spell finds a value of a field among the records that are too large and that all of
 // the conditions pick; not found when none has it, or only in other words than
 // printable ASCII.
-func (w *Witness) spell(ctx context.Context, conn grpc.ClientConnInterface, ns string, conditions []string, field string) (word string, found bool, err error) {
+func (k *records) spell(ctx context.Context, conn grpc.ClientConnInterface, ns string, conditions []string, field string) (word string, found bool, err error) {
 	has := func(pattern string) (bool, error) {
-		return w.tooLarge(ctx, conn, ns, strings.Join(append(slices.Clone(conditions), fmt.Sprintf("%s~=%q", field, pattern)), ","))
+		return k.tooLarge(ctx, conn, ns, strings.Join(append(slices.Clone(conditions), fmt.Sprintf("%s~=%q", field, pattern)), ","))
 	}
 	begins := func(lo, hi byte) (bool, error) { return has(fmt.Sprintf(`^%s[\x%02x-\x%02x]`, quoted(word), lo, hi)) }
 	for len(word) < mostSpelled {
@@ -174,27 +183,27 @@ func (w *Witness) spell(ctx context.Context, conn grpc.ClientConnInterface, ns s
 }
 
 // tooLarge reports that a record which any of the filters picks is too large.
-func (w *Witness) tooLarge(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters ...string) (bool, error) {
-	call, cancel := w.ask(ctx, ns)
+func (k *records) tooLarge(ctx context.Context, conn grpc.ClientConnInterface, ns string, filters ...string) (bool, error) {
+	call, cancel := k.ask(ctx, ns)
 	defer cancel()
-	_, err := w.stream(call, conn, filters)
+	_, err := k.stream(call, conn, filters)
 	if errdefs.IsResourceExhausted(err) {
 		return true, nil
 	}
 	return false, err
 }
 
-func (w *Witness) isLarge(at container) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, is := w.large[at]
+func (k *records) isLarge(at container) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, is := k.large[at]
 	return is
 }
 
-func (w *Witness) largeIn(ns string) (ids []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for at := range w.large {
+func (k *records) largeIn(ns string) (ids []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for at := range k.large {
 		if at.Namespace == ns {
 			ids = append(ids, at.ID)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,79 +13,20 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/ipamd/ipamd/watchdog"
 )
 
 var _ watchdog.Runtime = (*Witness)(nil)
 
-// A line is the one connection that look-ups share, beside the one that is
-// followed, so that none of them pays for a connection.
-type line struct {
-	mu     sync.Mutex
-	client *containerd.Client
-}
-
-// asked calls fn with the shared client; what it asks ends at Close.
-func (w *Witness) asked(ctx context.Context, fn func(context.Context, *containerd.Client) error) error {
-	ctx, cancel := w.until(ctx)
-	defer cancel()
-	c, err := w.dialled()
-	if err != nil {
-		return err
-	}
-	return w.inWords(fn(ctx, c))
-}
-
-// dialled returns the shared client. One whose connection failed is replaced:
-// gRPC would refuse calls on it for a back-off of its own, while containerd may
-// be back already.
-func (w *Witness) dialled() (*containerd.Client, error) {
-	w.line.mu.Lock()
-	defer w.line.mu.Unlock()
-	if w.life.Err() != nil {
-		return nil, errors.New("the witness is closed")
-	}
-	if c := w.line.client; c != nil && refuses(c) {
-		w.line.client = nil
-		_ = c.Close() // what was under way on it has failed already
-	}
-	if w.line.client == nil {
-		c, err := w.open()
-		if err != nil {
-			return nil, err
-		}
-		w.line.client = c
-	}
-	return w.line.client, nil
-}
-
-func refuses(c *containerd.Client) bool {
-	conn, ok := c.Conn().(interface{ GetState() connectivity.State })
-	return ok && conn.GetState() == connectivity.TransientFailure
-}
-
-// hangUp closes the shared client.
-func (w *Witness) hangUp() error {
-	w.line.mu.Lock()
-	defer w.line.mu.Unlock()
-	c := w.line.client
-	if c == nil {
-		return nil
-	}
-	w.line.client = nil
-	return c.Close()
-}
-
 // Look asks for one container by its id, and for its task when the record is
 // gone: containerd deletes a record under a running task on request.
 // That such a task is there is all that can be learnt of it: "unknown". A task
 // whose shim does not answer is an error, not an absence, and so is the word of
 // a containerd that is not believed.
-func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.Look, err error) {
-	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		_, err := w.record(ctx, c, at)
+func (k *calls) Look(ctx context.Context, at watchdog.Container) (l watchdog.Look, err error) {
+	err = k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		_, err := k.record(ctx, c, at)
 		if err == nil || errdefs.IsResourceExhausted(err) { // it is there, and larger than containerd sends
 			l.Found = true
 			return nil
@@ -94,7 +34,7 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 		if !errdefs.IsNotFound(err) {
 			return err
 		}
-		there, err := w.taskAlone(ctx, c, at)
+		there, err := k.taskAlone(ctx, c, at)
 		if there {
 			l.Task = "unknown"
 			return nil
@@ -102,7 +42,7 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 		if err != nil {
 			return err
 		}
-		return w.believed(ctx, c)
+		return k.believed(ctx, c)
 	})
 	if err != nil {
 		return watchdog.Look{}, fmt.Errorf("look at container %s: %w", at, err)
@@ -111,16 +51,16 @@ func (w *Witness) Look(ctx context.Context, at watchdog.Container) (l watchdog.L
 }
 
 // Idle returns when a container was made that has no task.
-func (w *Witness) Idle(ctx context.Context, at watchdog.Container) (made time.Time, err error) {
-	err = w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		of, err := w.record(ctx, c, at)
+func (k *calls) Idle(ctx context.Context, at watchdog.Container) (made time.Time, err error) {
+	err = k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		of, err := k.record(ctx, c, at)
 		if errdefs.IsResourceExhausted(err) { // larger than containerd sends: it may be just made
 			of.CreatedAt, err = time.Now(), nil
 		}
 		if err != nil {
 			return err
 		}
-		call, cancel := w.ask(ctx, at.Namespace)
+		call, cancel := k.ask(ctx, at.Namespace)
 		defer cancel()
 		_, err = c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: at.ID})
 		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
@@ -134,8 +74,8 @@ func (w *Witness) Idle(ctx context.Context, at watchdog.Container) (made time.Ti
 	return made, nil
 }
 
-func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.Container) (containers.Container, error) {
-	call, cancel := w.ask(ctx, at.Namespace)
+func (k *calls) record(ctx context.Context, c *containerd.Client, at watchdog.Container) (containers.Container, error) {
+	call, cancel := k.ask(ctx, at.Namespace)
 	defer cancel()
 	return c.ContainerService().Get(call, at.ID)
 }
@@ -154,12 +94,12 @@ func (w *Witness) record(ctx context.Context, c *containerd.Client, at watchdog.
 // Whom containerd could not ask before the end of our deadline it leaves out
 // too, and that answer may outrun our own clock: so containerd is not given
 // the deadline, and is hung up on.
-func (w *Witness) taskAlone(ctx context.Context, c *containerd.Client, at watchdog.Container) (bool, error) {
+func (k *calls) taskAlone(ctx context.Context, c *containerd.Client, at watchdog.Container) (bool, error) {
 	ctx = namespaces.WithNamespace(ctx, at.Namespace)
 	call, hangUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer hangUp(nil)
 	defer context.AfterFunc(ctx, func() { hangUp(ctx.Err()) })()
-	defer time.AfterFunc(w.cfg.Timeout, func() { hangUp(context.DeadlineExceeded) }).Stop()
+	defer time.AfterFunc(k.cfg.Timeout, func() { hangUp(context.DeadlineExceeded) }).Stop()
 	got, err := c.TaskService().Metrics(call, &tasksapi.MetricsRequest{Filters: []string{fmt.Sprintf("id==%q", at.ID)}})
 	if err = errgrpc.ToNative(err); call.Err() != nil {
 		err = context.Cause(call)
@@ -177,14 +117,14 @@ var (
 
 // missing turns the answer that there is no such task into nil, unless it only
 // means that there is no such record.
-func (w *Witness) missing(ctx context.Context, c *containerd.Client, of watchdog.Container, err error) error {
+func (k *calls) missing(ctx context.Context, c *containerd.Client, of watchdog.Container, err error) error {
 	if !errdefs.IsNotFound(err) {
 		return err
 	}
-	if _, err := w.record(ctx, c, of); err == nil || !errdefs.IsNotFound(err) {
+	if _, err := k.record(ctx, c, of); err == nil || !errdefs.IsNotFound(err) {
 		return err
 	}
-	there, err := w.taskAlone(ctx, c, of)
+	there, err := k.taskAlone(ctx, c, of)
 	if there {
 		return errRecordless
 	}
@@ -193,12 +133,12 @@ func (w *Witness) missing(ctx context.Context, c *containerd.Client, of watchdog
 
 // Signal sends a signal to every process of a container's task. A task that is
 // not there, or has ended, is no error; one that runs without a record is.
-func (w *Witness) Signal(ctx context.Context, to watchdog.Container, s syscall.Signal) error {
-	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		call, cancel := w.ask(ctx, to.Namespace)
+func (k *calls) Signal(ctx context.Context, to watchdog.Container, s syscall.Signal) error {
+	return k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		call, cancel := k.ask(ctx, to.Namespace)
 		defer cancel()
 		_, err := c.TaskService().Kill(call, &tasksapi.KillRequest{ContainerID: to.ID, Signal: uint32(s), All: true})
-		err = w.missing(ctx, c, to, errgrpc.ToNative(err))
+		err = k.missing(ctx, c, to, errgrpc.ToNative(err))
 		if err != nil && !errdefs.IsFailedPrecondition(err) {
 			return fmt.Errorf("send %v to %s: %w", s, to, err)
 		}
@@ -214,13 +154,13 @@ const taskPause = 20 * time.Millisecond
 // one call may take. One that is not there is no error; one that has no record
 // is. What a refusal says is not asked: 2.x names a task that it killed while
 // it was paused "a paused process" until its exit is known, without a class.
-func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
-	return w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		call, cancel := w.ask(ctx, of.Namespace)
+func (k *calls) DeleteTask(ctx context.Context, of watchdog.Container) error {
+	return k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		call, cancel := k.ask(ctx, of.Namespace)
 		defer cancel()
 		for {
 			_, err := c.TaskService().Delete(call, &tasksapi.DeleteTaskRequest{ContainerID: of.ID})
-			if err = w.missing(ctx, c, of, errgrpc.ToNative(err)); err == nil {
+			if err = k.missing(ctx, c, of, errgrpc.ToNative(err)); err == nil {
 				return nil
 			}
 			why := fmt.Errorf("delete the task of %s: %w", of, err)
@@ -239,19 +179,19 @@ func (w *Witness) DeleteTask(ctx context.Context, of watchdog.Container) error {
 // Delete deletes a container's record and the snapshot it names; one that is
 // not there is no error. While it has a task, or containerd cannot say that it
 // has none, the record stays: without it the task cannot be reached.
-func (w *Witness) Delete(ctx context.Context, one watchdog.Container) error {
-	err := w.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
-		record, err := w.record(ctx, c, one)
+func (k *calls) Delete(ctx context.Context, one watchdog.Container) error {
+	err := k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
+		record, err := k.record(ctx, c, one)
 		if errdefs.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err := w.hasNoTask(ctx, c, one); err != nil {
+		if err := k.hasNoTask(ctx, c, one); err != nil {
 			return err
 		}
-		call, cancel := w.ask(ctx, one.Namespace)
+		call, cancel := k.ask(ctx, one.Namespace)
 		defer cancel()
 		if err := containerd.WithSnapshotCleanup(call, c, record); err != nil {
 			return fmt.Errorf("remove snapshot %s: %w", record.SnapshotKey, err)
@@ -267,8 +207,8 @@ func (w *Witness) Delete(ctx context.Context, one watchdog.Container) error {
 	return nil
 }
 
-func (w *Witness) hasNoTask(ctx context.Context, c *containerd.Client, one watchdog.Container) error {
-	call, cancel := w.ask(ctx, one.Namespace)
+func (k *calls) hasNoTask(ctx context.Context, c *containerd.Client, one watchdog.Container) error {
+	call, cancel := k.ask(ctx, one.Namespace)
 	defer cancel()
 	_, err := c.TaskService().Get(call, &tasksapi.GetRequest{ContainerID: one.ID})
 	if err == nil {

@@ -17,17 +17,17 @@ import (
 // containers lists the records of a namespace that any of the filters picks, all
 // without a filter. They come one by one, and of each is kept what [Config.own] names:
 // a tenant may put megabytes into other labels, and a spec is larger than all of ours.
-func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns string, filters ...string) (list []containers.Container, err error) {
+func (k *records) containers(ctx context.Context, c *containerd.Client, ns string, filters ...string) (list []containers.Container, err error) {
 	conn, can := c.Conn().(grpc.ClientConnInterface)
 	if can {
-		list, err = w.around(ctx, conn, ns, filters)
+		list, err = k.around(ctx, conn, ns, filters)
 	}
 	if !can || errdefs.IsNotImplemented(err) { // older than what is supported, or a proxy
-		call, cancel := w.ask(ctx, ns)
+		call, cancel := k.ask(ctx, ns)
 		defer cancel()
 		list, err = c.ContainerService().List(call, filters...)
 		for i, one := range list {
-			list[i] = containers.Container{ID: one.ID, Labels: w.cfg.own(one.Labels), CreatedAt: one.CreatedAt, UpdatedAt: one.UpdatedAt}
+			list[i] = containers.Container{ID: one.ID, Labels: k.cfg.own(one.Labels), CreatedAt: one.CreatedAt, UpdatedAt: one.UpdatedAt}
 		}
 	}
 	if err != nil {
@@ -36,7 +36,7 @@ func (w *Witness) containers(ctx context.Context, c *containerd.Client, ns strin
 	return list, nil
 }
 
-func (w *Witness) stream(ctx context.Context, conn grpc.ClientConnInterface, filters []string) (list []containers.Container, err error) {
+func (k *records) stream(ctx context.Context, conn grpc.ClientConnInterface, filters []string) (list []containers.Container, err error) {
 	records, err := containersapi.NewContainersClient(conn).ListStream(ctx, &containersapi.ListContainersRequest{Filters: filters})
 	if err != nil {
 		return nil, errgrpc.ToNative(err)
@@ -50,7 +50,7 @@ func (w *Witness) stream(ctx context.Context, conn grpc.ClientConnInterface, fil
 			return nil, errgrpc.ToNative(err)
 		}
 		one := m.GetContainer()
-		list = append(list, containers.Container{ID: one.GetID(), Labels: w.cfg.own(one.GetLabels()),
+		list = append(list, containers.Container{ID: one.GetID(), Labels: k.cfg.own(one.GetLabels()),
 			CreatedAt: one.GetCreatedAt().AsTime(), UpdatedAt: one.GetUpdatedAt().AsTime()})
 	}
 }

@@ -30,12 +30,12 @@ func (e *unansweredError) Unwrap() error { return e.below }
 
 // inWords replaces the error of a containerd that cannot be reached. Why it cannot
 // is what its socket answers: the library says it in a sentence only.
-func (w *Witness) inWords(err error) error {
+func (k *calls) inWords(err error) error {
 	if err == nil || !errdefs.IsUnavailable(err) && !errdefs.IsUnavailable(errgrpc.ToNative(err)) {
 		return err
 	}
-	out := &unansweredError{address: w.cfg.Address, below: err}
-	conn, failed := net.DialTimeout("unix", w.cfg.Address, 100*time.Millisecond)
+	out := &unansweredError{address: k.cfg.Address, below: err}
+	conn, failed := net.DialTimeout("unix", k.cfg.Address, 100*time.Millisecond)
 	if failed == nil {
 		_ = conn.Close()
 		return out

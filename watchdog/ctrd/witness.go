@@ -28,17 +28,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
@@ -86,19 +80,13 @@ type Config struct {
 
 // A Witness follows one containerd. Its methods are safe for concurrent use.
 type Witness struct {
-	cfg  Config
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	records
 	runs sync.WaitGroup
 
 	news broadcast.Signal
-	line line
 
 	again   chan struct{} // one slot: Run shall read everything now
 	posting chan struct{} // one slot, taken by what reads and posts
-
-	mu    sync.Mutex
-	large large // under mu
 
 	// Guarded by posting.
 	unread     []string        // what the last whole reading could not read
@@ -131,7 +119,7 @@ func New(cfg Config) (*Witness, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.Namespaces = slices.Compact(slices.Sorted(slices.Values(cfg.Namespaces)))
-	w := &Witness{cfg: cfg, again: make(chan struct{}, 1), posting: make(chan struct{}, 1), large: make(large), taskless: make(taskless)}
+	w := &Witness{records: records{calls: calls{cfg: cfg}, large: make(large)}, again: make(chan struct{}, 1), posting: make(chan struct{}, 1), taskless: make(taskless)}
 	w.life, w.end = context.WithCancel(context.Background())
 	return w, nil
 }
@@ -204,13 +192,6 @@ func (w *Witness) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// until returns ctx with an end at Close.
-func (w *Witness) until(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(w.life, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
 // take waits until the caller may read and post.
 func (w *Witness) take(ctx context.Context) error {
 	select {
@@ -222,26 +203,3 @@ func (w *Witness) take(ctx context.Context) error {
 }
 
 func (w *Witness) give() { <-w.posting }
-
-// open makes a client. Every attempt takes a new one: a gRPC connection that
-// failed refuses calls for a back-off of its own, longer than ours. The
-// client's own dialer would also wait for a socket that is missing, where we
-// want to know that containerd is down.
-func (w *Witness) open() (*containerd.Client, error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", w.cfg.Address)
-	}
-	return containerd.New(w.cfg.Address, containerd.WithDialOpts([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: w.cfg.Timeout}),
-		grpc.WithContextDialer(dial),
-	}))
-}
-
-// ask bounds one call, in a containerd namespace unless that is "".
-func (w *Witness) ask(ctx context.Context, namespace string) (context.Context, context.CancelFunc) {
-	if namespace != "" {
-		ctx = namespaces.WithNamespace(ctx, namespace)
-	}
-	return context.WithTimeout(ctx, w.cfg.Timeout)
-}
