@@ -29,7 +29,8 @@ func (d Difference) String() string {
 // Check reports how the kernel differs from the spec, and changes nothing. What the
 // sandbox added itself, such as a route or an IPv6 link-local address, is no
 // difference; an address of the pool's kind is. Nor is a route whose destination another link
-// of the sandbox has. An error means that it could not be
+// of the sandbox has, nor what the kernel configured by a router advertisement (RFC 4862), which
+// any guest of the bridge can send to all. An error means that it could not be
 // read, which says nothing of the port.
 func Check(ctx context.Context, s Spec) ([]Difference, error) {
 	if err := s.Validate(); err != nil {
@@ -119,7 +120,7 @@ func (w *work) inTables() (diffs []Difference, err error) {
 		}
 	}
 	for _, r := range w.spec.Routes {
-		own, others, err := routesTo(w.inside, w.guest, r.To)
+		own, others, err := routesTo(w.inside, w.guest, r)
 		if err != nil {
 			return nil, err
 		}
@@ -151,8 +152,8 @@ func steady(list func() error) (err error) {
 	return err
 }
 
-// addressesOf lists the addresses of a link that others can reach it by, without
-// link-local ones of IPv6.
+// addressesOf lists the addresses that a link was given, without link-local ones of IPv6 and those
+// of which [advertised] says that the kernel made them.
 func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err error) {
 	var list []netlink.Addr
 	err = steady(func() (err error) {
@@ -165,16 +166,20 @@ func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err 
 	for _, a := range list {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ones, _ := a.Mask.Size()
-		if ip = ip.Unmap(); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) {
+		if ip = ip.Unmap(); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) && !advertised(a) {
 			all = append(all, netip.PrefixFrom(ip, ones))
 		}
 	}
 	return all, nil
 }
 
-// routesTo lists the routes to a destination that leave by a link, and whether there are any
-// by others.
-func routesTo(h *netlink.Handle, link netlink.Link, to netip.Prefix) (own []Route, others bool, err error) {
+// advertised says that an address may be of a router advertisement: it is of IPv6 and ends by
+// itself. One guest sends an advertisement to all ports of the bridge, so it is no difference.
+func advertised(a netlink.Addr) bool { return a.IP.To4() == nil && a.Flags&unix.IFA_F_PERMANENT == 0 }
+
+// routesTo lists the routes to the destination of want that leave by a link, and whether there
+// are any by others. One of a router advertisement is in neither, unless it is want itself.
+func routesTo(h *netlink.Handle, link netlink.Link, want Route) (own []Route, others bool, err error) {
 	list, err := routeList(h, nil)
 	if err != nil {
 		return nil, false, err
@@ -182,7 +187,7 @@ func routesTo(h *netlink.Handle, link netlink.Link, to netip.Prefix) (own []Rout
 	for _, l := range list {
 		r, ok := routeOf(l)
 		switch {
-		case !ok || r.To != to:
+		case !ok || r.To != want.To || l.Protocol == unix.RTPROT_RA && r != want:
 		case l.LinkIndex == link.Attrs().Index:
 			own = append(own, r)
 		default:

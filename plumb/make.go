@@ -278,13 +278,18 @@ func (w *work) configure(again bool) error {
 
 // routed says that a destination to which there is a route already is reached as the spec
 // says, or by another link: of a sandbox with two interfaces on the bridge the first keeps
-// the default route, and others to where both lead.
+// the default route, and others to where both lead. Where a route of a router advertisement has
+// the destination the spec's is made beside it.
 func (w *work) routed(r Route) error {
-	own, others, err := routesTo(w.inside, w.guest, r.To)
-	if err == nil && !others && !slices.Contains(own, r) {
-		err = unix.EEXIST
+	own, others, err := routesTo(w.inside, w.guest, r)
+	switch {
+	case err != nil || others || slices.Contains(own, r):
+		return err
+	case len(own) == 0 && r.To.Addr().Is6():
+		return w.inside.RouteAppend(w.route(r))
+	default:
+		return unix.EEXIST
 	}
-	return err
 }
 
 // address is ready at once: who gave it has probed already, and an IPv6 address

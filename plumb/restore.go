@@ -11,7 +11,8 @@ import (
 
 // restore makes of a port that is there what the spec says of its links, and takes
 // away addresses and routes that the spec does not have: an address that was left of an
-// owner's earlier lease would be in use without any.
+// owner's earlier lease would be in use without any. What the kernel configured by a router
+// advertisement stays: the sandbox may use it.
 func (w *work) restore() error {
 	s := w.spec
 	if s.MTU != 0 {
@@ -63,7 +64,7 @@ func (w *work) restoreRoutes() error {
 		if !ok || slices.Contains(w.spec.Routes, r) {
 			continue
 		}
-		inTheWay := old.Protocol != unix.RTPROT_KERNEL && (old.Priority == 0 || old.Priority == metric6 && r.To.Addr().Is6()) &&
+		inTheWay := old.Protocol != unix.RTPROT_KERNEL && old.Protocol != unix.RTPROT_RA && (old.Priority == 0 || old.Priority == metric6 && r.To.Addr().Is6()) &&
 			slices.ContainsFunc(w.spec.Routes, func(want Route) bool { return want.To == r.To })
 		if old.Protocol != routeProtocol && !inTheWay {
 			continue
