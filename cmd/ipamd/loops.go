@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/internal/upkeep"
-	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 )
 
@@ -50,7 +48,8 @@ func (p *program) run(ctx context.Context) error {
 		p.socket.Run,
 		func(ctx context.Context) error {
 			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeRested, p.watchdog.Run, p.flights.Run, p.warm.Run}
-			shown := []func(context.Context) error{p.prover.Run, p.status} // to systemd, which waits for them
+			shown := []func(context.Context) error{p.prover.Run, // to systemd, which waits for them
+				func(ctx context.Context) error { return supervisor.Status(ctx, p.log, p.statusLine, p.stopping.Load) }}
 			if err := p.book.Identity(); err != nil {
 				for _, loop := range shown {
 					g.Go(func() error { return loop(ctx) })
@@ -109,7 +108,7 @@ func (p *program) count(ctx context.Context) bool {
 	if err := p.refresh(ctx); err != nil && ctx.Err() == nil {
 		p.log.Warn("first census", "err", err)
 	}
-	p.startRules(ctx)
+	p.startRules(ctx, p.log)
 	report, err := p.reconciler.Pass(ctx, reconciler.Mode{})
 	if ctx.Err() != nil {
 		return false
@@ -130,29 +129,4 @@ func (p *program) count(ctx context.Context) bool {
 		p.log.Info("ready to allocate", "socket", p.cfg.Socket.Path, "bridge", p.cfg.Bridge.Name, "seen", seen, "repairs", actions, "took", took)
 	}
 	return true
-}
-
-// passed takes note of a pass.
-func (p *program) passed(r *reconciler.Report) {
-	p.metrics.Pass(r)
-	p.clock.Look(netdb.Now(), p.book.Leases)
-}
-
-// refresh reads kernel and runtime anew, both whatever becomes of the other.
-func (p *program) refresh(ctx context.Context) error {
-	err := p.bridge.Refresh(ctx)
-	if p.runtime != nil {
-		err = errors.Join(err, p.runtime.Refresh(ctx))
-	}
-	return err
-}
-
-// onceCounted asks a part whose loop begins behind the first pass.
-func (p *program) onceCounted(ask func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if !p.ready.Counted() {
-			return nil
-		}
-		return ask(ctx)
-	}
 }

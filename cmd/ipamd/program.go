@@ -4,38 +4,21 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/ipamd/ipamd/adoption"
-	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/doctor"
-	"github.com/ipamd/ipamd/enforce"
-	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
 	"github.com/ipamd/ipamd/metrics"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/orphans"
-	"github.com/ipamd/ipamd/readiness"
-	"github.com/ipamd/ipamd/reconciler"
-	"github.com/ipamd/ipamd/server"
-	"github.com/ipamd/ipamd/server/socket"
-	"github.com/ipamd/ipamd/wake"
-	"github.com/ipamd/ipamd/wake/catch"
-	"github.com/ipamd/ipamd/wake/idle"
 	"github.com/ipamd/ipamd/warm"
-	"github.com/ipamd/ipamd/watchdog"
-	"github.com/ipamd/ipamd/watchdog/ctrd"
-	"github.com/ipamd/ipamd/watchdog/owner"
 )
 
 // A program is a daemon that is not running yet: its parts are opened in
@@ -45,58 +28,32 @@ type program struct {
 	cfg     config.Config
 	log     *slog.Logger
 	repeats *logging.Repeats // what log holds back
-
-	version      api.VersionReply
-	started      time.Time
-	clock        *doctor.WallClock
-	netns        string                                             // of the bridge; "" is the process's own. Tests set it.
-	writeThrough func(*netdb.Book) reconciler.Book                  // what the reconciler writes through; nil: the book itself. Tests set it.
-	home         func(context.Context, uint32) (census.Home, error) // of a process; nil: the bridge knows. Tests set it.
+	reload  *reload.Source   // nil when the configuration stays as it is
+	version api.VersionReply
+	started time.Time
+	clock   *doctor.WallClock
+	closers []func() error
 
 	configured *reload.Configuration
+	metrics    *metrics.Metrics
+	book       *netdb.Book
+	changes    *changelog.Follower
+	board      *census.Board
+	adoption   *adoption.Adoption
+	warm       *warm.Keeper
 
-	board            *census.Board
-	metrics          *metrics.Metrics
-	book             *netdb.Book
-	adoption         *adoption.Adoption
-	changes          *changelog.Follower
-	bridge           *bridge.Group
-	keeper           *enforce.Keeper    // nil while enforce.mode is off
-	follower         *gateways.Follower // of the pools, by the bridges
-	poolsBefore      []*netdb.Pool      // as the book had them when it was opened
-	runtime          *ctrd.Witness      // nil when there is none
-	instance         *watchdog.Instance // nil without a runtime
-	allocator        *allocator.Allocator
-	owner            *owner.Client    // nil when there is none
-	sweeper          *orphans.Sweeper // nil without an owner
-	watchdog         *watchdog.Watchdog
-	flights          *wake.Flights
-	catcher          *catch.Catcher // nil where the kernel lacks what it takes
-	trafficUnwatched func() error   // why traffic wakes no sandbox just now
-	idle             *idle.Watcher  // nil while idle.after is 0
-	reconciler       *reconciler.Reconciler
-	warm             *warm.Keeper
-	server           *server.Server
-	socket           *socket.Socket
-	scrapes          *metrics.Listener // nil without metrics.listen
-
-	given        []*os.File // by systemd: the socket, or nothing
-	socketConfig socket.Config
-	reload       *reload.Source // nil when the configuration stays as it is
-
-	ready    *readiness.Readiness
-	stopping atomic.Bool // systemd knows
-	closers  []func() error
-
-	proofEvery time.Duration // between proofs that it is alive; tests shorten it
-	prover     *supervisor.Prover
+	kernel
+	runtimes
+	deciders
+	sleepers
+	front
 }
 
 func newProgram(cfg config.Config, log *slog.Logger, version api.VersionReply) *program {
 	version.Schema = migrations.Latest()
 	quiet := new(logging.Repeats)
 	return &program{cfg: cfg, log: slog.New(quiet.Handler(log.Handler())), repeats: quiet, version: version, started: time.Now(), clock: doctor.NewWallClock(netdb.Now()),
-		proofEvery: supervisor.ProveEvery}
+		front: front{proofEvery: supervisor.ProveEvery}}
 }
 
 // open opens every part, the book first: nothing is touched on the bridge by

@@ -52,7 +52,7 @@ func TestRulesOverTheSocket(t *testing.T) {
 	must(t, p.open(ctx))
 	defer func() { must(t, p.close()) }()
 	must(t, p.refresh(ctx))
-	p.startRules(ctx)
+	p.startRules(ctx, p.log)
 	element := func(addr string) string { return "{ " + at.HostName + " . " + at.MAC.String() + " . " + addr + " }" }
 	w.nft("delete", "element", "bridge", "ipamd", "ipv4", element(a.Address))
 	w.nft("add", "element", "bridge", "ipamd", "ipv4", element("10.8.64.99"))

@@ -26,7 +26,6 @@ var large = map[string]struct {
 	"reconciler.view":          {45, "rows of one table of decisions, over readings that none of them changes"},
 	"cmd/ipamctl.page":         {63, "it draws: one for each part of an answer, in the file of its verb"},
 	"cmd/ipamctl.ctl":          {40, "one for each way in which a verb asks, answers or completes"},
-	"cmd/ipamd.program":        {37, "it wires: one for each part that is opened, run or given to another"},
 	"bridge.Bridge":            {88, "one memory of the kernel's news under one lock; what only asks the kernel (plugged.go, elsewhere.go) can be cut off"},
 	"bridge.Group":             {42, "what is asked of one bridge, asked of several"},
 	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},

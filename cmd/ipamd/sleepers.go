@@ -13,6 +13,14 @@ import (
 	"github.com/ipamd/ipamd/wake/tasks"
 )
 
+// The sleepers are what pauses sandboxes and wakes them.
+type sleepers struct {
+	flights          *wake.Flights
+	catcher          *catch.Catcher // nil where the kernel lacks what it takes
+	trafficUnwatched func() error   // why traffic wakes no sandbox just now
+	idle             *idle.Watcher  // nil while idle.after is 0
+}
+
 // openFlights opens what has paused sandboxes woken.
 func (p *program) openFlights(ctx context.Context) (err error) {
 	cfg := wake.Config{Book: p.book, Wait: time.Duration(p.cfg.Wake.Wait), Counts: p.cfg.Idle.After > 0, Log: p.log, OnEnd: p.metrics.Woken}

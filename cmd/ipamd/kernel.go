@@ -4,16 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/watchdog"
 )
+
+// The kernel is what is kept there: the bridges as the pools want them, and the rules of their ports.
+type kernel struct {
+	netns       string // of the bridges; "" is the process's own. Tests set it.
+	bridge      *bridge.Group
+	follower    *gateways.Follower // of the pools, by the bridges
+	poolsBefore []*netdb.Pool      // as the book had them when it was opened
+	keeper      *enforce.Keeper    // nil while enforce.mode is off
+}
+
+// openBridge opens the bridges of the pools.
+func (p *program) openBridge(ctx context.Context) (err error) {
+	var expected []census.Witness // beside those of the bridges
+	if p.cfg.Runtime.Kind != "none" {
+		expected = append(expected, census.Runtime)
+	}
+	p.board = census.NewBoard(expected...)
+	p.follower = gateways.New(gateways.Config{Book: p.book, Bridge: p.cfg.Bridge.Name, MTU: p.cfg.Bridge.MTU, Every: time.Duration(p.cfg.Bridge.Refresh), Log: p.log,
+		Manage: p.cfg.Bridge.Manage, Missing: p.missingBridges, Configured: p.configured.Pools})
+	p.bridge, err = p.follower.Open(ctx, p.poolsBefore, func(ctx context.Context, wants ...bridge.Want) (*bridge.Group, error) {
+		return bridge.OpenGroup(ctx, bridge.Config{
+			Name: p.cfg.Bridge.Name, Netns: p.netns, Manage: p.cfg.Bridge.Manage,
+			Every: time.Duration(p.cfg.Bridge.Refresh), NetnsFolders: p.cfg.Bridge.Netns, Log: p.log,
+		}, p.board, wants...)
+	})
+	if err != nil {
+		return err
+	}
+	p.onClose(p.bridge.Close)
+	return nil
+}
+
+// missingBridges are those of some bridges that the kernel does not have.
+func (k *kernel) missingBridges(names ...string) ([]string, error) {
+	return bridge.Missing(k.netns, names...)
+}
 
 // openEnforce opens the part that keeps the rules, where they are asked for. Else the table
 // of an earlier configuration is taken away, and nothing else in the kernel is changed.
@@ -45,11 +84,11 @@ func (p *program) openEnforce(ctx context.Context) (err error) {
 }
 
 // rules is what a bind waits for; nil where no rules are kept.
-func (p *program) rules() binding.Rules {
-	if p.keeper == nil {
+func (k *kernel) rules() binding.Rules {
+	if k.keeper == nil {
 		return nil
 	}
-	return p.keeper
+	return k.keeper
 }
 
 // cooling is the book as the watchdog writes it: an address cools once no rule allows it.
@@ -84,12 +123,12 @@ func (p ports) Bridges() (out []enforce.Bridge) {
 
 // startRules makes the rules once the ports are known, before the first pass. What fails
 // is tried again, and keeps binds waiting, not the daemon.
-func (p *program) startRules(ctx context.Context) {
-	if p.keeper == nil {
+func (k *kernel) startRules(ctx context.Context, log *slog.Logger) {
+	if k.keeper == nil {
 		return
 	}
-	if err := p.keeper.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		p.log.Warn("the rules do not hold yet", "err", err)
+	if err := k.keeper.Start(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		log.Warn("the rules do not hold yet", "err", err)
 	}
 }
 

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/binding"
+	"github.com/ipamd/ipamd/doctor"
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/readiness"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/watchdog"
+)
+
+// The deciders give addresses, confirm that they are free, and compare the book with what is seen.
+type deciders struct {
+	writeThrough func(*netdb.Book) reconciler.Book // what the reconciler writes through; nil: the book itself. Tests set it.
+	ready        *readiness.Readiness
+	allocator    *allocator.Allocator
+	watchdog     *watchdog.Watchdog
+	reconciler   *reconciler.Reconciler
+}
+
+func (p *program) openWatchdog(context.Context) (err error) {
+	c := p.cfg.Watchdog
+	cfg := watchdog.Config{
+		Book: p.cooling(), Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
+		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
+	}
+	if p.runtime != nil {
+		cfg.Runtime = p.runtime
+	}
+	if p.owner != nil {
+		cfg.Owner = p.owner
+	}
+	p.watchdog, err = watchdog.New(cfg)
+	return err
+}
+
+func (p *program) openAllocator(context.Context) (err error) {
+	c := p.cfg
+	p.ready = readiness.New(readiness.Config{Book: p.book, Bridges: p.bridge, Board: p.board, RequireAll: c.Allocation.Require == "all", Also: p.notReady})
+	p.allocator, err = allocator.New(allocator.Config{
+		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, HasLink: p.bridge.HasLink, Gate: p.ready.Gate,
+		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
+		MaxConflicts: c.Allocation.MaxConflicts, RequireAll: c.Allocation.Require == "all",
+		ProbeWindow: time.Duration(c.Probe.Window), ProbeAhead: c.Probe.Ahead,
+		Log: p.log, OnConflict: p.metrics.Conflict,
+		OnAnswer: p.watchdog.Answered,
+	})
+	return err
+}
+
+func (p *program) openReconciler(context.Context) error {
+	if p.writeThrough != nil {
+		return p.reconcileBy(p.writeThrough(p.book))
+	}
+	return p.reconcileBy(p.book)
+}
+
+// reconcileBy makes the reconciler, which writes through book.
+func (p *program) reconcileBy(book reconciler.Book) (err error) {
+	c := p.cfg.Reconcile
+	cfg := reconciler.Config{
+		Book: binding.Plugging{Book: binding.Asleep{Book: book, Seen: p.flights.Seen}, Kernel: p.bridge, Rules: p.rules()}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge), Sleep: p.book.Sleep, Owner: p.owner != nil,
+		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
+		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
+		Window: time.Duration(p.cfg.Probe.Window), Now: p.book.Now, Log: p.log,
+		OnPass: func(r *reconciler.Report) { p.metrics.Pass(r); p.clock.Look(netdb.Now(), p.book.Leases) },
+	}
+	if p.instance != nil {
+		cfg.Instance = p.instance
+	}
+	p.reconciler, err = reconciler.New(cfg)
+	return err
+}
+
+// refresh reads kernel and runtime anew, both whatever becomes of the other.
+func (p *program) refresh(ctx context.Context) error {
+	err := p.bridge.Refresh(ctx)
+	if p.runtime != nil {
+		err = errors.Join(err, p.runtime.Refresh(ctx))
+	}
+	return err
+}
+
+// reconcile makes a pass and reports it as the socket spells it.
+func (d *deciders) reconcile(ctx context.Context, preview, confirm bool) (api.Report, error) {
+	r, err := d.reconciler.Pass(ctx, reconciler.Mode{Preview: preview, Confirm: confirm})
+	if err != nil {
+		return api.Report{}, err
+	}
+	return doctor.Report(r), nil
+}
+
+// lastPass is nil before the first one.
+func (d *deciders) lastPass() *api.Report {
+	if last := d.reconciler.Last(); last != nil && d.ready.Counted() {
+		r := doctor.Report(last)
+		return &r
+	}
+	return nil
+}
+
+// onceCounted asks a part whose loop begins behind the first pass.
+func (d *deciders) onceCounted(ask func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !d.ready.Counted() {
+			return nil
+		}
+		return ask(ctx)
+	}
+}
