@@ -438,9 +438,10 @@ func TestN6WantedAddresses(t *testing.T) {
 		"another's":           {"", `, "runtimeConfig": {"ips": ["10.8.64.50"]}`, "", codeRefused, "10.8.64.50"},
 		"outside":             {"", `, "runtimeConfig": {"ips": ["10.9.0.1"]}`, "", codeRefused, "10.9.0.1"},
 		"no address":          {"", `, "runtimeConfig": {"ips": ["pear"]}`, "", types.ErrInvalidNetworkConfig, "runtimeConfig.ips"},
-		"no address in args":  {"", "", "IP=pear", types.ErrInvalidNetworkConfig, "CNI_ARGS"},
+		"no address in args":  {"", "", "IP=pear", types.ErrInvalidEnvironmentVariables, "IP of CNI_ARGS"},
 		"two of one family":   {"", `, "args": {"cni": {"ips": ["10.8.64.70", "10.8.64.71"]}}`, "", types.ErrInvalidNetworkConfig, "args.cni.ips"},
-		"of the other family": {`, "family": "v6"`, "", "IP=10.8.64.70", types.ErrInvalidNetworkConfig, "CNI_ARGS"},
+		"of the other family": {`, "family": "v6"`, "", "IP=10.8.64.70", types.ErrInvalidEnvironmentVariables, "IP of CNI_ARGS"},
+		"two in CNI_ARGS":     {"", "", "IP=10.8.64.70,10.8.64.71", types.ErrInvalidEnvironmentVariables, "IP of CNI_ARGS"},
 		"second is another's": {"", `, "runtimeConfig": {"ips": ["10.8.64.80", "fd00:8::53"]}`, "", codeRefused, "fd00:8::53"},
 	} {
 		if _, err := add("refused", c.ipam, c.more, c.args); code(err) != c.code || !strings.Contains(err.Error(), c.says) {

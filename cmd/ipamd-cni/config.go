@@ -43,11 +43,12 @@ type config struct {
 			IPs []string `json:"ips"`
 		} `json:"cni"`
 	} `json:"args"`
-	ipam   ipamSection
-	main   bool // it plugs containers in itself
-	listed bool // in the list of plugins, not below one
-	wait   time.Duration
-	valid  map[types.GCAttachment]bool // of a GC; nil when the runtime names none
+	ipam    ipamSection
+	macFrom source // of the MAC that is wanted; zero without one
+	main    bool   // it plugs containers in itself
+	listed  bool   // in the list of plugins, not below one
+	wait    time.Duration
+	valid   map[types.GCAttachment]bool // of a GC; nil when the runtime names none
 }
 
 // A runtimeConfig is what the runtime gives of the capabilities that the list declares.
@@ -126,6 +127,7 @@ func decode(args *skel.CmdArgs) (c *config, first error) {
 		note(strictly(raw.IPAM, &c.ipam, "ipam."))
 	}
 	note(c.capabilities(raw.Runtime))
+	note(c.socketCannotBe())
 	switch api.Family(c.ipam.Family) {
 	case "", api.V4, api.V6, api.Dual:
 	default:
@@ -212,6 +214,4 @@ func strictly(section []byte, into any, prefix string) error {
 }
 
 // wrong is an error of the configuration, which begins with the key.
-func wrong(key, why string) error {
-	return types.NewError(types.ErrInvalidNetworkConfig, key+" "+why, "")
-}
+func wrong(key, why string) error { return keyed(key).wrong(why) }

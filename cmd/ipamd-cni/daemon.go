@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client/answer"
@@ -17,7 +21,33 @@ import (
 type daemon struct{ socket string }
 
 func (c *config) daemon() daemon {
-	return daemon{cmp.Or(c.ipam.Socket, os.Getenv("IPAMD_SOCKET"), api.DefaultSocket)}
+	path, _ := c.socket()
+	return daemon{path}
+}
+
+// socket is where the daemon listens, and what says so.
+func (c *config) socket() (path string, from source) {
+	const other = "IPAMD_SOCKET"
+	if c.ipam.Socket != "" {
+		return c.ipam.Socket, keyed(c.key("socket"))
+	}
+	return cmp.Or(os.Getenv(other), api.DefaultSocket), variable(other)
+}
+
+// mostSocket is how many bytes a socket's path may have: a zero follows them.
+const mostSocket = len(unix.RawSockaddrUnix{}.Path) - 1
+
+// socketCannotBe is the error of a path at which no daemon can ever be reached. One at which no
+// socket is by now is none: the daemon may be down.
+func (c *config) socketCannotBe() error {
+	path, from := c.socket()
+	switch {
+	case !filepath.IsAbs(path):
+		return from.wrong(fmt.Sprintf("is %q, and has to be an absolute path", path))
+	case len(path) > mostSocket:
+		return from.wrong(fmt.Sprintf("has %d bytes, and the path of a socket has at most %d", len(path), mostSocket))
+	}
+	return nil
 }
 
 // call asks, and decodes a success. doing is what an error begins with.

@@ -14,6 +14,9 @@ import (
 // what is gone, and nothing is released.
 func gc(args *skel.CmdArgs) error {
 	c := readAnyway(args)
+	if err := c.socketCannotBe(); err != nil {
+		return err // asked again it would be the same
+	}
 	if err := c.attachments(args); err != nil || c.valid == nil {
 		return err
 	}

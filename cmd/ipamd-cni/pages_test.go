@@ -115,3 +115,28 @@ func TestN1TheCommandsOfThePages(t *testing.T) {
 		t.Errorf("found were %v: are the commands still where they were?", seen)
 	}
 }
+
+// N6: below the reference bridge a wish in CNI_ARGS reaches ipamd as the page writes it. Without the
+// word that the page says the bridge refuses it itself.
+func TestN6TheWishOfThePage(t *testing.T) {
+	t.Parallel()
+	const wish, word = "IP=10.8.64.77", "IgnoreUnknown=1;"
+	commands := doctest.Commands(t, "docs/CNI.md", "CNI_ARGS='"+word+wish+"'")
+	if len(commands) != 1 || len(commands[0]) != 5 {
+		t.Fatalf("the commands of the page with %s%s are %q", word, wish, commands)
+	}
+	w, box := newWorld(t, "10.8.64.0/24", ""), nstest.New(t)
+	verb, name := commands[0][2], commands[0][3]
+	w.network(name, "1.0.0", "")
+	if out, err := w.cnitool(verb, name, box.Path(), "CNI_ARGS="+wish); err == nil || !strings.Contains(out+err.Error(), "unknown args") {
+		t.Errorf("%s: %s, %v: does the bridge know it now?", wish, out, err)
+	}
+	out, err := w.cnitool(verb, name, box.Path(), "CNI_ARGS="+word+wish)
+	if got, _ := addressOf(out); err != nil || got != "10.8.64.77" {
+		t.Errorf("%s%s: %s, %v", word, wish, out, err)
+	}
+	if _, err := w.cnitool("del", name, box.Path(), "CNI_ARGS="+word+wish); err != nil {
+		t.Error(err)
+	}
+	w.none("of the page's wish")
+}

@@ -38,15 +38,18 @@ func (o owner) unplug(ctx context.Context) error {
 // ends is the port of an owner without what its leases say, and with the MAC that the runtime wants.
 func (o owner) ends(c *config, args *skel.CmdArgs, a podArgs) (plumb.Spec, error) {
 	s := plumb.Spec{Owner: o.plug(), Host: plumb.HostName(o.plug()), Netns: args.Netns, Guest: o.ifname}
-	for _, wanted := range []struct{ field, mac string }{{"runtimeConfig.mac", c.RuntimeConfig.MAC}, {"MAC of CNI_ARGS", string(a.MAC)}} {
+	for _, wanted := range []struct {
+		from source
+		mac  string
+	}{{keyed("runtimeConfig.mac"), c.RuntimeConfig.MAC}, {variable("MAC of CNI_ARGS"), string(a.MAC)}} {
 		if wanted.mac == "" {
 			continue
 		}
 		mac, err := net.ParseMAC(wanted.mac)
 		if err != nil || len(mac) != 6 {
-			return s, wrong(wanted.field, "is "+wanted.mac+", which is no MAC")
+			return s, wanted.from.wrong("is " + wanted.mac + ", which is no MAC")
 		}
-		s.MAC = mac
+		s.MAC, c.macFrom = mac, wanted.from
 		break
 	}
 	return s, nil
@@ -181,6 +184,8 @@ func plugError(c *config, err error) error {
 		return types.NewError(unlessTaken(err, types.ErrInvalidNetNS), "CNI_NETNS: "+err.Error(), "")
 	case field.Field == "guest":
 		return types.NewError(unlessTaken(err, types.ErrInvalidEnvironmentVariables), "CNI_IFNAME: "+err.Error(), "")
+	case field.Field == "mac" && c.macFrom != (source{}):
+		return c.macFrom.wrong("is no MAC that a port can have: " + err.Error())
 	case field.Field == "bridge":
 		return types.NewError(types.ErrInvalidNetworkConfig, c.key("pool")+": "+err.Error(), "")
 	}

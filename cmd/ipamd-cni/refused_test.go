@@ -61,7 +61,9 @@ func TestN7ARefusedAddReservesNothing(t *testing.T) {
 		"IPv6 is off, and a pool of it":  {"", off.Path(), "", `, "pool": "six"`, "", types.ErrInvalidNetNS, "disable_ipv6"},
 		"IPv6 is off, and one is wanted": {"", off.Path(), "", "", "IP=10.8.64.9,fd00:8::9", types.ErrInvalidNetNS, "disable_ipv6"},
 		"a MAC":                          {"", box.Path(), "", `, "runtimeConfig": {"mac": "pear"}`, "", types.ErrInvalidNetworkConfig, "runtimeConfig.mac"},
-		"a group's MAC":                  {"", box.Path(), "", "", "MAC=01:00:00:00:00:01", codeRefused, "mac"},
+		"a group's MAC":                  {"", box.Path(), "", "", "MAC=ff:ff:ff:ff:ff:ff", types.ErrInvalidEnvironmentVariables, "MAC of CNI_ARGS"},
+		"no MAC in CNI_ARGS":             {"", box.Path(), "", "", "MAC=zz", types.ErrInvalidEnvironmentVariables, "MAC of CNI_ARGS"},
+		"no address in CNI_ARGS":         {"", box.Path(), "", "", "IP=bogus", types.ErrInvalidEnvironmentVariables, "IP of CNI_ARGS"},
 		"an interface that none has":     {"", box.Path(), "lo", "", "", types.ErrInvalidEnvironmentVariables, "CNI_IFNAME"},
 		"a link of the port's name":      {"foreign", box.Path(), "", "", "", codeRefused, foreign},
 	} {

@@ -5,8 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"github.com/ipamd/ipamd/api"
 )
+
+// A source is a key of the configuration, or a variable, that says what a caller wants.
+type source struct {
+	name string
+	code uint // of the error of what is wrong in it
+}
+
+func keyed(name string) source    { return source{name, types.ErrInvalidNetworkConfig} }
+func variable(name string) source { return source{name, types.ErrInvalidEnvironmentVariables} }
+
+// wrong is an error of the source, which begins with its name.
+func (s source) wrong(why string) error { return types.NewError(s.code, s.name+" "+why, "") }
 
 // wishes returns what to ask the daemon for, an address each: what the runtime wants
 // (runtimeConfig.ips, args.cni.ips, CNI_ARGS IP=; the first that says anything), and
@@ -14,21 +28,21 @@ import (
 // that one which is refused costs no other.
 func (c *config) wishes(a podArgs) ([]api.AllocateRequest, error) {
 	for _, of := range []struct {
-		field  string
+		from   source
 		wanted []string
 	}{
-		{"runtimeConfig.ips", c.RuntimeConfig.IPs},
-		{"args.cni.ips", c.Args.CNI.IPs},
-		{"IP of CNI_ARGS", strings.FieldsFunc(string(a.IP), func(r rune) bool { return r == ',' })},
+		{keyed("runtimeConfig.ips"), c.RuntimeConfig.IPs},
+		{keyed("args.cni.ips"), c.Args.CNI.IPs},
+		{variable("IP of CNI_ARGS"), strings.FieldsFunc(string(a.IP), func(r rune) bool { return r == ',' })},
 	} {
 		if len(of.wanted) > 0 {
-			return c.wanted(of.field, of.wanted)
+			return c.wanted(of.from, of.wanted)
 		}
 	}
 	return []api.AllocateRequest{{Pool: c.ipam.Pool, Family: api.Family(c.ipam.Family)}}, nil
 }
 
-func (c *config) wanted(field string, wanted []string) (out []api.AllocateRequest, err error) {
+func (c *config) wanted(from source, wanted []string) (out []api.AllocateRequest, err error) {
 	lacks := []api.Family{api.V4, api.V6}
 	if f := api.Family(c.ipam.Family); f != api.Dual {
 		lacks = nil
@@ -37,17 +51,17 @@ func (c *config) wanted(field string, wanted []string) (out []api.AllocateReques
 		bare, _, _ := strings.Cut(strings.TrimSpace(text), "/")
 		addr, err := netip.ParseAddr(bare)
 		if err != nil || addr.Zone() != "" {
-			return nil, wrong(field, "has "+text+", which is no IP address")
+			return nil, from.wrong("has " + text + ", which is no IP address")
 		}
 		family := api.V4
 		if addr = addr.Unmap(); addr.Is6() {
 			family = api.V6
 		}
 		if f := api.Family(c.ipam.Family); f != "" && f != api.Dual && f != family {
-			return nil, wrong(field, "has "+text+", and the network's family is "+c.ipam.Family)
+			return nil, from.wrong("has " + text + ", and the network's family is " + c.ipam.Family)
 		}
 		if slices.ContainsFunc(out, func(r api.AllocateRequest) bool { return r.Family == family }) {
-			return nil, wrong(field, "has two addresses of one family: an interface has one of each")
+			return nil, from.wrong("has two addresses of one family: an interface has one of each")
 		}
 		lacks = slices.DeleteFunc(lacks, func(f api.Family) bool { return f == family })
 		out = append(out, api.AllocateRequest{Pool: c.ipam.Pool, Family: family, Address: addr.String()})
