@@ -55,6 +55,7 @@ func (d *Driver) Serve(ctx context.Context, ln net.Listener) error {
 func (d *Driver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), Within)
 	defer cancel()
+	w.Header().Set("Content-Type", pluginContent) // a code that is written first would end the header
 	switch r.URL.Path {
 	case "/Plugin.Activate":
 		answer(w, activation{[]string{"IpamDriver"}}, nil)
@@ -101,7 +102,6 @@ func answer(w http.ResponseWriter, reply any, err error) {
 	if err != nil {
 		reply = refusal{"ipamd: " + err.Error()}
 	}
-	w.Header().Set("Content-Type", pluginContent)
 	_ = json.NewEncoder(w).Encode(reply) // who hung up asks again
 }
 

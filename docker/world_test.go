@@ -199,7 +199,8 @@ func (w *world) whois(addr string) *api.WhoisReply {
 	return is
 }
 
-// post asks the driver itself, and returns the code of its answer and all of it.
+// post asks the driver itself, and returns the code of its answer and all of it, which is of the
+// protocol's type unless there is no such method.
 func (w *world) post(path, body string) string {
 	w.t.Helper()
 	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -213,6 +214,9 @@ func (w *world) post(path, body string) string {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if is := r.Header.Get("Content-Type"); is != "application/vnd.docker.plugins.v1.1+json" && r.StatusCode != http.StatusNotFound {
+		w.t.Errorf("%s: the answer %d is of type %s", path, r.StatusCode, is)
 	}
 	return fmt.Sprintf("%d %s", r.StatusCode, b)
 }
