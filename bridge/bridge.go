@@ -51,15 +51,14 @@ type Board interface {
 // Nothing that it remembers is needed: whatever is in memory is read from the
 // kernel again by [Bridge.Refresh].
 type Bridge struct {
+	lookups
 	cfg    Config
-	paths  *netnsPaths
 	lock   *lock
 	alarm  *alarm
 	recent *recentlySeen
 
 	tables      *rtnl.Kept  // of neighbours
 	outside     *rtnl.Kept  // of crowded namespaces
-	plugs       *rtnl.Kept  // of single links
 	connections connections // that are tracked
 
 	running    sync.Mutex // held by Run
@@ -126,7 +125,7 @@ func newBridge(cfg Config) *Bridge {
 		cfg.ProbeWindow = time.Second
 	}
 	b := &Bridge{
-		cfg: cfg, paths: newNetnsPaths(cfg.NetnsFolders), mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
+		cfg: cfg, lookups: lookups{bridge: cfg.Name, paths: newNetnsPaths(cfg.NetnsFolders)}, mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
 		device: device{name: cfg.Name, manage: cfg.Manage, log: cfg.Log, want: cfg.Desired},
 	}
 	witness := func(name census.Witness) *report {
@@ -145,6 +144,7 @@ func newBridge(cfg Config) *Bridge {
 	b.answers.report, b.answers.bridge, b.answers.window = witness(census.Probe), cfg.Name, cfg.ProbeWindow
 	b.answers.ask, b.answers.listen = b.askNow, b.openIngress
 	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
+	b.dialRoute = func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) }
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
 	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
 	b.connections.walks = share.New(b.connections.walk)

@@ -13,8 +13,8 @@ import (
 // of that index, whatever its name is now, or the one named hostInterface where index is 0.
 // Nothing behind it is seen, and that is no proof that nothing is. It is "" of a link that is
 // not there, is a port of no bridge, or of this one: [Bridge.Plugged] is about that.
-func (b *Bridge) Elsewhere(ctx context.Context, hostInterface string, index int) (string, error) {
-	return b.elsewhere(ctx, hostInterface, index, func(name string) bool { return name == b.cfg.Name })
+func (s *lookups) Elsewhere(ctx context.Context, hostInterface string, index int) (string, error) {
+	return s.elsewhere(ctx, hostInterface, index, func(name string) bool { return name == s.bridge })
 }
 
 // Elsewhere is [Bridge.Elsewhere] of all.
@@ -26,8 +26,8 @@ func (g *Group) Elsewhere(ctx context.Context, hostInterface string, index int) 
 	})
 }
 
-func (b *Bridge) elsewhere(ctx context.Context, hostInterface string, index int, watched func(bridge string) bool) (string, error) {
-	l, of, err := b.master(ctx, hostInterface, index)
+func (s *lookups) elsewhere(ctx context.Context, hostInterface string, index int, watched func(bridge string) bool) (string, error) {
+	l, of, err := s.master(ctx, hostInterface, index)
 	if err != nil || of == nil || watched(of.Name) {
 		return "", err
 	}
@@ -36,11 +36,11 @@ func (b *Bridge) elsewhere(ctx context.Context, hostInterface string, index int,
 
 // master looks up the link of an index, or the one named hostInterface where index is 0, and the
 // link that is its master. Both are nil of a link that is not there, or has none.
-func (b *Bridge) master(ctx context.Context, hostInterface string, index int) (l, of *rtnl.Link, err error) {
+func (s *lookups) master(ctx context.Context, hostInterface string, index int) (l, of *rtnl.Link, err error) {
 	if hostInterface == "" {
 		return nil, nil, nil
 	}
-	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+	k, err := s.dialRoute(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for the bridge of %s: %w", hostInterface, err)
 	}
@@ -79,11 +79,11 @@ func (g *Group) IsPort(ctx context.Context, hostInterface string, index int) (bo
 // Unplugged says that the link of an index is there, and a port of no bridge: its sandbox lives,
 // as far as can be known, and no witness sees it. It is "" of a link that is gone, or is a port.
 // An index is of one link within a boot of the machine, unlike its name.
-func (b *Bridge) Unplugged(ctx context.Context, index int) (string, error) {
+func (s *lookups) Unplugged(ctx context.Context, index int) (string, error) {
 	if index == 0 {
 		return "", nil
 	}
-	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
+	k, err := s.dialRoute(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look for link %d: %w", index, err)
 	}

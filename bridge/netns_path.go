@@ -54,10 +54,10 @@ const processes = "/proc" // stands for /proc/PID/ns/net
 // [Config.NetnsFolders], or /proc/PID/ns/net, or a symbolic link there to such a
 // path. One with nothing there, or that cannot be looked at now, is right: what is
 // refused is what could never be confirmed to be gone.
-func (b *Bridge) CheckNetns(ctx context.Context, path string) error {
+func (s *lookups) CheckNetns(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
-	fd, err := b.paths.open(ctx, path)
+	fd, err := s.paths.open(ctx, path)
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}

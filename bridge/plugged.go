@@ -122,11 +122,11 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 }
 
 // portsInto lists the ports of a bridge that lead into the namespace at path.
-func (b *Bridge) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path string) ([]*rtnl.Link, error) {
+func (s *lookups) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path string) ([]*rtnl.Link, error) {
 	if path == "" {
 		return nil, nil
 	}
-	fd, err := b.paths.open(ctx, path)
+	fd, err := s.paths.open(ctx, path)
 	if err != nil || fd < 0 {
 		return nil, err
 	}
@@ -167,16 +167,16 @@ const plugWithin = 100 * time.Millisecond
 // leads to. Names are used again; within one boot of the machine these are not.
 // What is "", is not there or cannot be looked up is 0. It is safe for concurrent
 // use.
-func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
+func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	if hostInterface != "" {
-		index = b.linkIndex(ctx, hostInterface)
+		index = s.linkIndex(ctx, hostInterface)
 	}
 	if netns == "" {
 		return index, 0
 	}
-	fd, err := b.paths.open(ctx, netns)
+	fd, err := s.paths.open(ctx, netns)
 	if err != nil || fd < 0 {
 		return index, 0
 	}
@@ -191,15 +191,15 @@ func (b *Bridge) PlugOf(ctx context.Context, hostInterface, netns string) (index
 // linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
 // One question that hangs keeps the socket, and a caller that comes meanwhile waits for that
 // until its own ctx ends.
-func (b *Bridge) linkIndex(ctx context.Context, name string) int {
-	index, _ := b.findLink(ctx, name)
+func (s *lookups) linkIndex(ctx context.Context, name string) int {
+	index, _ := s.findLink(ctx, name)
 	return index
 }
 
 // HasLink reports whether the host has a link of a name, a port or not. It is safe for
 // concurrent use.
-func (b *Bridge) HasLink(ctx context.Context, name string) (bool, error) {
-	index, err := b.findLink(ctx, name)
+func (s *lookups) HasLink(ctx context.Context, name string) (bool, error) {
+	index, err := s.findLink(ctx, name)
 	if err != nil {
 		return false, fmt.Errorf("look up link %s: %w", name, err)
 	}
@@ -207,7 +207,7 @@ func (b *Bridge) HasLink(ctx context.Context, name string) (bool, error) {
 }
 
 // findLink returns the index of a link, 0 when there is none of the name.
-func (b *Bridge) findLink(ctx context.Context, name string) (int, error) {
+func (s *lookups) findLink(ctx context.Context, name string) (int, error) {
 	type answer struct {
 		index int
 		err   error
@@ -215,7 +215,7 @@ func (b *Bridge) findLink(ctx context.Context, name string) (int, error) {
 	found := make(chan answer, 1)
 	go func() { // nothing else returns from a system call that hangs
 		var a answer
-		a.err = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+		a.err = s.plugs.Ask(ctx, func(k *rtnl.Socket) error {
 			l, err := k.LinkByName(name)
 			if err == nil {
 				a.index = l.Index

@@ -127,8 +127,8 @@ func (s *namespaces) setOwn(d *device) {
 // LearnNoGroups has the bridge not learn where the senders of frames to 01-80-C2-00-00-00 to -0F
 // are: no hook of nftables sees such a frame before that. A link that is gone is no error. It
 // is safe for concurrent use.
-func (b *Bridge) LearnNoGroups(ctx context.Context, index int) error {
-	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetNoGroupLearn(index) })
+func (s *lookups) LearnNoGroups(ctx context.Context, index int) error {
+	err := s.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetNoGroupLearn(index) })
 	if err != nil && !rtnl.IsGone(err) {
 		return fmt.Errorf("have bridge %d learn nothing from frames to group addresses: %w", index, err)
 	}
@@ -142,12 +142,12 @@ const allGroups = 0xfffd
 // else as the kernel has it, by the port into the host's own stack: such a frame may carry
 // any protocol, passes no rule of nftables for bridges, and the kernel learns where its
 // source is. A link that is gone is no error. It is safe for concurrent use.
-func (b *Bridge) SetGroups(ctx context.Context, index int, on bool) error {
+func (s *lookups) SetGroups(ctx context.Context, index int, on bool) error {
 	var mask uint16
 	if on {
 		mask = allGroups
 	}
-	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetGroupForward(index, mask) })
+	err := s.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetGroupForward(index, mask) })
 	if err != nil && !rtnl.IsGone(err) {
 		return fmt.Errorf("set which group addresses link %d forwards: %w", index, err)
 	}
@@ -156,8 +156,8 @@ func (b *Bridge) SetGroups(ctx context.Context, index int, on bool) error {
 
 // Unlearn has the bridge forget which MACs it has learned to be at a port: the next frame shows
 // it where they are. A link that is gone, or is no port, is no error. It is safe for concurrent use.
-func (b *Bridge) Unlearn(ctx context.Context, index int) error {
-	err := b.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.Unlearn(index) })
+func (s *lookups) Unlearn(ctx context.Context, index int) error {
+	err := s.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.Unlearn(index) })
 	if err != nil && !rtnl.IsGone(err) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("forget what was learned at link %d: %w", index, err)
 	}
@@ -167,10 +167,10 @@ func (b *Bridge) Unlearn(ctx context.Context, index int) error {
 // PortsInto returns the indexes of the ports that lead into the namespace at a path, where
 // it is still the one with that inode, as the kernel has them now. An error means that it was not
 // told in [plugWithin]. It is safe for concurrent use.
-func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
+func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
-	if _, now := b.PlugOf(ctx, "", path); now != inode {
+	if _, now := s.PlugOf(ctx, "", path); now != inode {
 		return nil, ctx.Err()
 	}
 	type answer struct {
@@ -180,15 +180,15 @@ func (b *Bridge) PortsInto(ctx context.Context, path string, inode uint64) ([]in
 	found := make(chan answer, 1)
 	go func() { // nothing else returns from a system call that hangs
 		var a answer
-		a.err = b.plugs.Ask(ctx, func(k *rtnl.Socket) error {
-			bridge, err := k.LinkByName(b.cfg.Name)
+		a.err = s.plugs.Ask(ctx, func(k *rtnl.Socket) error {
+			bridge, err := k.LinkByName(s.bridge)
 			if rtnl.IsGone(err) {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			links, err := b.portsInto(ctx, k, bridge.Index, path)
+			links, err := s.portsInto(ctx, k, bridge.Index, path)
 			for _, l := range links {
 				a.at = append(a.at, l.Index)
 			}

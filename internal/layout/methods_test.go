@@ -26,7 +26,7 @@ var large = map[string]struct {
 	"reconciler.view":          {45, "rows of one table of decisions, over readings that none of them changes"},
 	"cmd/ipamctl.page":         {63, "it draws: one for each part of an answer, in the file of its verb"},
 	"cmd/ipamctl.ctl":          {40, "one for each way in which a verb asks, answers or completes"},
-	"bridge.Bridge":            {88, "one memory of the kernel's news under one lock; what only asks the kernel (plugged.go, elsewhere.go) can be cut off"},
+	"bridge.Bridge":            {74, "one memory of the kernel's news under one lock; what asks the kernel without it is lookups"},
 	"bridge.Group":             {42, "what is asked of one bridge, asked of several"},
 	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
 	"enforce.Keeper":           {51, "one table of the kernel under one lock; what it counted is a part of its own"},
