@@ -204,6 +204,12 @@ func TestIsPort(t *testing.T) {
 	}
 	for _, p := range []*nstest.Port{a, b, other} {
 		at, err := g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
+		for range 50 { // a loaded machine does not tell it in plugWithin
+			if !errors.Is(err, context.DeadlineExceeded) {
+				break
+			}
+			at, err = g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
+		}
 		if err != nil || (len(at) == 1) != (p != other) {
 			t.Errorf("%s: ports into its namespace: %v, %v", p.HostName, at, err)
 		}
