@@ -14,7 +14,7 @@ import (
 
 // A Difference is one thing of a port that is not as its spec says.
 type Difference struct {
-	Field string // of the spec
+	Field string // of the spec; of a slot also lo, links, rules
 	Want  string
 	Have  string // "": it is not there
 }
@@ -33,6 +33,10 @@ func (d Difference) String() string {
 // any guest of the bridge can send to all. An error means that it could not be
 // read, which says nothing of the port.
 func Check(ctx context.Context, s Spec) ([]Difference, error) {
+	return check(ctx, s, (*work).differences)
+}
+
+func check(ctx context.Context, s Spec, look func(*work) ([]Difference, error)) ([]Difference, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("check port: %w", err)
 	}
@@ -43,7 +47,7 @@ func Check(ctx context.Context, s Spec) ([]Difference, error) {
 	if err == nil {
 		defer w.close()
 		var diffs []Difference
-		if diffs, err = w.differences(); err == nil {
+		if diffs, err = look(w); err == nil {
 			return diffs, nil
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"reflect"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -260,62 +257,6 @@ func TestM7AnAnswerIsLost(t *testing.T) {
 	}
 	if next := w.warmFor("b"); next.Slot.Slot == lost.Slot.Slot {
 		t.Errorf("b has a's slot: %+v", next.Slot)
-	}
-}
-
-// M8: a slot that was changed by hand is never given, and the next is tried.
-func TestM8AChangedSlotIsNeverGiven(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, quick)
-	w.warmHelper()
-	var undo func()
-	for what, change := range map[string]func(l *netdb.Lease){
-		"its port is taken off the bridge": func(l *netdb.Lease) { w.ns.Exec("ip", "link", "set", l.HostInterface, "nomaster") },
-		"its port is gone":                 func(l *netdb.Lease) { w.ns.Exec("ip", "link", "delete", l.HostInterface) },
-		"its address is taken away":        func(l *netdb.Lease) { w.inside(l.Netns, "ip", "address", "flush", "dev", "eth0") },
-		"its link is down":                 func(l *netdb.Lease) { w.inside(l.Netns, "ip", "link", "set", "eth0", "down") },
-		"its MTU is another":               func(l *netdb.Lease) { w.inside(l.Netns, "ip", "link", "set", "eth0", "mtu", "1000") },
-		"its routes are flushed":           func(l *netdb.Lease) { w.inside(l.Netns, "ip", "route", "flush", "table", "main") },
-		"it has another address too":       func(l *netdb.Lease) { w.inside(l.Netns, "ip", "address", "add", "10.8.64.77/24", "dev", "eth0") },
-		"its port is down":                 func(l *netdb.Lease) { w.ns.Exec("ip", "link", "set", l.HostInterface, "down") },
-		"its MAC is another": func(l *netdb.Lease) {
-			w.inside(l.Netns, "ip", "link", "set", "eth0", "address", "02:00:00:00:be:ef")
-		},
-		"another namespace is at its path": func(l *netdb.Lease) {
-			held, err := os.Open(l.Netns) // what is mounted there lives on
-			if err != nil {
-				t.Fatal(err)
-			}
-			undo = func() { held.Close() }
-			if err := errors.Join(unix.Unmount(l.Netns, unix.MNT_DETACH), unix.Mount(w.ns.Path(), l.Netns, "", unix.MS_BIND, "")); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"another has its address": func(l *netdb.Lease) { undo = w.ns.Port("rt0", netip.PrefixFrom(l.Addr, 24).String()).Close },
-	} {
-		w.keepSlots(1400, &netdb.Warm{Size: 2, Max: 8})
-		made := w.settled(2)
-		bad := made[0]
-		undo = func() {}
-		change(bad)
-		var given []*api.AllocateReply
-		tried := func() bool { s := w.program.book.Slot(bad.ID); return s == nil || s.Broken != "" }
-		for n := 0; n < 50 && !tried(); n++ { // any of them is tried first
-			r := w.warmFor(fmt.Sprint(strings.ReplaceAll(what, " ", "-"), n))
-			if r.Slot.Netns == bad.Netns || r.Leases[0].Address == bad.Addr.String() {
-				t.Errorf("%s, and it was given: %+v", what, r.Slot)
-			}
-			given = append(given, r)
-		}
-		if !tried() {
-			t.Errorf("%s, and it may be given still: %+v", what, w.program.book.Slot(bad.ID))
-		}
-		undo()
-		for _, r := range given {
-			w.releaseOf(r)
-		}
-		w.keepSlots(1400, nil)
-		realtest.Eventually(t, wait, "no slot to be left", func() bool { return len(w.program.book.Slots()) == 0 })
 	}
 }
 

@@ -82,7 +82,7 @@ func checked(ctx context.Context, work *api.PlumbReply) (api.PlumbDoneRequest, e
 	spec, err := slotSpec(work)
 	var diffs []plumb.Difference
 	if err == nil {
-		diffs, err = plumb.Check(ctx, spec)
+		diffs, err = plumb.CheckSlot(ctx, spec)
 	}
 	r := report(work, plumb.Port{}, err)
 	for _, d := range diffs {
