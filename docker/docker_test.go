@@ -3,11 +3,13 @@ package docker_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/doctest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -74,11 +76,34 @@ func TestN8Docker(t *testing.T) {
 			t.Errorf("it is %s, %+v", is.State, is.Lease)
 		}
 	})
-	t.Run("a daemon that is away at a release", func(t *testing.T) {
+	t.Run("a daemon that is away at a release, and a container that never comes", func(t *testing.T) {
+		inspect, release := commands(t)
+		mac := strings.TrimPrefix(release[3], "docker:")
+		asked := w.post("/IpamDriver.RequestAddress", `{"PoolID":"default/10.8.64.0/24","Options":{"com.docker.network.endpoint.macaddress":"`+mac+`"}}`)
+		_, lost, _ := strings.Cut(asked, `"Address":"`)
+		lost, _, is := strings.Cut(lost, "/24")
+		if !is {
+			t.Fatal(asked)
+		}
 		w.plugin.kill()
 		w.docker("rm", "-f", "box-c") // Docker gives up on its driver, and forgets the address
 		w.startDriver()
 		w.becomes("10.8.64.4", api.Cooling) // its port has gone: the reconciler says so
+		held := w.whois(lost)
+		if held.State != api.Bound {
+			t.Fatalf("%s, of which nothing was ever seen, is %s", lost, held.State)
+		}
+		d, err := w.client.Doctor(ctx)
+		if err != nil || !slices.ContainsFunc(d.Findings, func(f api.Finding) bool {
+			return f.Kind == "bound_unseen" && f.LeaseID == held.Lease.ID && strings.Contains(f.Detail, release[3])
+		}) {
+			t.Errorf("doctor finds %+v, %v", d, err)
+		}
+		if out := w.docker(inspect[1:]...); !strings.Contains(out, "box-a 02:42:") || strings.Contains(out, mac) {
+			t.Errorf("the network has %s", out)
+		}
+		w.ipamctl(release[1:]...)
+		w.becomes(lost, api.Cooling)
 	})
 	t.Run("requests of strangers", func(t *testing.T) {
 		for name, c := range map[string]struct{ path, body, says string }{
@@ -186,4 +211,22 @@ func TestN8Docker(t *testing.T) {
 			t.Errorf("%s is %s", x, w.whois(x).State)
 		}
 	})
+}
+
+// commands are what the page tells the reader to type about an address whose container never came.
+func commands(t *testing.T) (inspect, release []string) {
+	t.Helper()
+	for _, words := range doctest.Commands(t, "docs/DOCKER.md", "docker", "ipamctl") {
+		switch line := strings.Join(words, " "); {
+		case strings.HasPrefix(line, "docker network inspect -f "):
+			format, network, _ := strings.Cut(strings.TrimPrefix(line, "docker network inspect -f '"), "' ")
+			inspect = append(words[:4:4], format, network)
+		case strings.HasPrefix(line, "ipamctl release --sandbox docker:"):
+			release = words
+		}
+	}
+	if inspect == nil || release == nil {
+		t.Fatalf("the page has %q and %q", inspect, release)
+	}
+	return inspect, release
 }
