@@ -217,7 +217,7 @@ func TestN7OtherFamilyKeepsItsAddress(t *testing.T) {
 		box := nstest.New(t)
 		first := w.added(w.plugged("ADD", container, box.Path(), fmt.Sprintf(`, "family": %q`, families[0])))
 		more := fmt.Sprintf(`, "family": %q`, families[1])
-		if _, err := w.plugged("ADD", container, box.Path(), more, "CNI_ARGS=MAC=pear"); code(err) != types.ErrInvalidNetworkConfig {
+		if _, err := w.plugged("ADD", container, box.Path(), more, "CNI_ARGS=MAC=pear"); code(err) != types.ErrInvalidEnvironmentVariables {
 			t.Errorf("%s: a MAC that is none: %v", container, err)
 		}
 		out, err := w.plugged("ADD", container, box.Path(), more)
