@@ -11,26 +11,33 @@ import (
 // nothing of it is on a bridge.
 func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
 	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
-	unseen := !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 && !onBridge(ctx, k, n, inode)
-	if index != 0 || inode != 0 || unseen {
-		n.Plug = netdb.Plug{Boot: netdb.Now().BootID, Index: index, Inode: inode, Unseen: unseen}
+	is := netdb.Plug{Index: index, Inode: inode, Behind: n.Plug.Behind}
+	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
+		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
+	}
+	if is != (netdb.Plug{}) {
+		is.Boot = netdb.Now().BootID
+		n.Plug = is
 	}
 	return n
 }
 
-// onBridge reports whether a port of a bridge is what a binding names, or leads there. What the
-// kernel does not answer is not known to be one. A lease with containers needs none: of those
-// the runtime knows.
-func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) bool {
+// onBridge looks for a port of a bridge that is what a binding names, or leads there: behind is
+// the index of one that leads into the namespace. unseen says that there is none, or that the kernel
+// does not answer. A lease with containers needs none: of those the runtime knows.
+func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) (behind int, unseen bool) {
 	if n.HostInterface != "" {
 		is, err := k.IsPort(ctx, n.HostInterface, 0)
-		return is && err == nil
+		return 0, !is || err != nil
 	}
 	if inode == 0 {
-		return false
+		return 0, true
 	}
 	into, err := k.PortsInto(ctx, n.Netns, inode)
-	return len(into) > 0 && err == nil
+	if err != nil || len(into) == 0 {
+		return 0, true
+	}
+	return into[0], false
 }
 
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as

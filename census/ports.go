@@ -34,3 +34,11 @@ func JoinPorts(all ...*Ports) *Ports {
 func (s Sighting) Behind(port string) bool {
 	return s.Port == port || s.Leads != nil && s.Leads.names[port]
 }
+
+// A Place is where a sandbox was last known to be, as this boot of the machine numbers it.
+type Place struct {
+	Link   int    // index of the link of the host that it names; 0 is none
+	Behind int    // index of the port that it was last seen behind, where it names none; 0 is none
+	Netns  string // path of its namespace; "" is none
+	Inode  uint64 // of that namespace; 0: not known, and the path says nothing
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -229,4 +230,24 @@ func commands(t *testing.T) (inspect, release []string) {
 		t.Fatalf("the page has %q and %q", inspect, release)
 	}
 	return inspect, release
+}
+
+// N8 and the incident: rt0 is deleted under a running container and made again, and dockerd plugs
+// nothing into it. The lease stays until the container is removed, and no other container gets its
+// address, by wish neither.
+func TestN8ABridgeThatIsMadeAnew(t *testing.T) {
+	w := newWorld(t)
+	w.network("n")
+	one := w.sleeper("one", "--network", "n")
+	realtest.Eventually(t, patience, "its port to be recorded", func() bool {
+		return slices.ContainsFunc(w.whois(one).History, func(c api.Change) bool { return c.Reason == "seen_plugged" })
+	})
+	w.ns.Exec("ip", "link", "del", "rt0")
+	w.ns.Bridge("rt0", "10.8.64.1/24")
+	passed := time.Now().Add(6 * time.Second) // twice the age at which an absent lease is reaped
+	realtest.Eventually(t, patience, "the passes after it", func() bool { return time.Now().After(passed) })
+	w.becomes(one, api.Bound)
+	w.refuses([]string{one}, "run", "--rm", "--network", "n", "--ip", one, "box", "busybox", "true")
+	w.docker("rm", "-f", "one")
+	w.becomes(one, api.Cooling)
 }

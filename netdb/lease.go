@@ -198,6 +198,8 @@ type Plug struct {
 	// Unseen: nothing of it was on the pool's bridge when it was bound, and no witness has seen it
 	// there since. That none sees it proves nothing then: it may live where none looks.
 	Unseen bool `json:"unseen,omitempty"`
+	// Behind is the index of the link that a lease which names none was last seen behind; 0: of none.
+	Behind int `json:"behind,omitempty"`
 }
 
 // OtherLink reports whether two leases that record a link of one name are known to
@@ -226,6 +228,9 @@ func (l *Lease) plug(n Binding) {
 	if n.Netns != "" {
 		l.Plug.Inode = n.Plug.Inode
 	}
+	if anew || n.Plug.Behind != 0 {
+		l.Plug.Behind = n.Plug.Behind
+	}
 	switch {
 	case n.Seen:
 		l.Plug.Unseen = false
@@ -234,7 +239,7 @@ func (l *Lease) plug(n Binding) {
 	case !n.Plug.Unseen && (n.HostInterface != "" || n.Netns != ""): // what is named again has come
 		l.Plug.Unseen = false
 	}
-	if l.Plug.Index == 0 && l.Plug.Inode == 0 && !l.Plug.Unseen {
+	if l.Plug.Index == 0 && l.Plug.Inode == 0 && l.Plug.Behind == 0 && !l.Plug.Unseen {
 		l.Plug = Plug{}
 	}
 }

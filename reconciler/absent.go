@@ -22,10 +22,10 @@ func (v *view) absent(l *netdb.Lease) bool {
 
 // mayBeDead reports that a lease whose workload is absent may end for it: a bound one, and one
 // whose tasks were frozen in another boot of the machine, which no task outlives. One that
-// hibernates has no task, and is its owner's to end. Of one of which nothing was ever seen on its
-// bridge only an owner that is asked can say that it is gone.
+// hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its
+// bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone.
 func (v *view) mayBeDead(l *netdb.Lease) bool {
-	if workload.NeverSeen(l, v.now.BootID) && !v.owner {
+	if workload.NeverSeen(l, v.now.BootID) {
 		return false
 	}
 	return l.State == netdb.Bound || l.State == netdb.Paused && l.Since.BootID != v.now.BootID && v.mode(l) == netdb.Freeze

@@ -231,7 +231,6 @@ func overdue(addr string) line { return missed(addr, 2, 15*time.Minute) }
 func lookedUp(addr string) line { return func(w *world) { w.gone["lease of "+addr] = true } }
 
 func anotherRuntime(w *world) { w.changed = errors.New("another runtime answers") }
-func ownerAsked(w *world)     { w.policy.owner = true }
 func noRuntime(w *world)      { w.policy.runtime = false }
 func onNews(w *world)         { w.whole = false }
 func confirmed(w *world)      { w.confirm = true }

@@ -18,7 +18,6 @@ import (
 type policy struct {
 	place         func(netip.Addr) netdb.Place
 	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
-	owner         bool                             // there is one to ask whether a sandbox is gone
 	sleep         func(id string) *netdb.Sleep     // nil: none of any
 	runtime       bool                             // a runtime witness is expected
 	misses        int
@@ -257,9 +256,11 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 
 // plug records which link a lease's port is, where that came after the bind: a later
 // link of the same name is then known to be another. A name that two leases record says
-// nothing about whose link it is. It also records that a witness sees what none had seen.
+// nothing about whose link it is. Of a lease that names no port it records behind which one a
+// witness sees it.
 func (v *view) plug(d *decision, s step) {
-	if s.bind.Seen = workload.NeverSeen(s.lease, v.now.BootID) && v.leases.SeenInPlace(s.lease, workload.SeenOf(v.census, s.lease)); s.bind.Seen {
+	if link, news := v.inPlace(s.lease); news {
+		s.bind.Seen, s.bind.Plug.Behind = true, link
 		d.add(s, Bind, "a witness sees it on its bridge")
 		return
 	}
@@ -269,6 +270,38 @@ func (v *view) plug(d *decision, s step) {
 	if s.bind = v.unplugged(s.lease); s.bind.HostInterface != "" {
 		d.add(s, Bind, "its port %s is there", s.bind.HostInterface)
 	}
+}
+
+// inPlace returns behind which link a witness sees the workload of a lease without containers, where
+// the book does not know that yet, or does not know that any has seen it; 0 of a lease that
+// names a port. A port that another lease names shows that one's sandbox, which may have taken the
+// address and the MAC.
+func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
+	if len(l.Containers) > 0 {
+		return 0, false
+	}
+	known := l.Plug
+	if known.Boot != v.now.BootID {
+		known = netdb.Plug{}
+	}
+	for _, s := range workload.SeenOf(v.census, l) {
+		link := 0
+		if l.HostInterface == "" {
+			link = s.Index
+		}
+		if (known.Unseen || link != 0 && link != known.Behind) && v.leases.SeenInPlace(l, s) && !anothersPort(v.book, v.now.BootID, l, s) {
+			return link, true
+		}
+	}
+	return 0, false
+}
+
+// anothersPort reports that a sighting is behind the port of another sandbox's lease.
+func anothersPort(book []*netdb.Lease, boot string, l *netdb.Lease, s census.Sighting) bool {
+	return slices.ContainsFunc(book, func(o *netdb.Lease) bool {
+		behind := s.Index != 0 && o.Plug.Boot == boot && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
+		return o.UID != l.UID && o.State.Open() && (behind || o.HostInterface != "" && s.Port == o.HostInterface)
+	})
 }
 
 // shortly is how long a runtime may take to pause what it has said is paused, where it has not said

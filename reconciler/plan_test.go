@@ -189,7 +189,6 @@ func TestPlan(t *testing.T) {
 		"bound, overdue, on news":                {lines{container("other"), lease(a2, bound, "A", containers("c1")), overdue(a2), onNews}, nil},
 		"bound, overdue, without containers":     {lines{container("other"), lease(a2, bound, "A", on("veth1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
 		"bound, overdue, never seen":             {lines{lease(a2, bound, "A", neverSeen), overdue(a2), noRuntime}, nil},
-		"bound, overdue, never seen, an owner":   {lines{lease(a2, bound, "A", neverSeen), overdue(a2), noRuntime, ownerAsked}, []string{"reap 10.8.64.2 A"}},
 		"bound, overdue, never seen, containers": {lines{container("other"), lease(a2, bound, "A", neverSeen, containers("c1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
 		"bound, never seen until now":            {lines{lease(a2, bound, "A", neverSeen, on("veth1")), seen(netns, a2, port("veth1")), noRuntime}, []string{"bind 10.8.64.2 A"}},
 		"bound, never seen, a stranger is":       {lines{lease(a2, bound, "A", neverSeen, on("veth1")), seen(netns, a2, port("veth2")), noRuntime}, []string{"report conflict 10.8.64.2"}},

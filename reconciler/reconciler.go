@@ -76,7 +76,6 @@ type Config struct {
 	// Settle reads what the kernel has reported by now; it is cheap.
 	Settle  func(ctx context.Context, about ...netip.Addr) error
 	Runtime bool // a runtime witness is expected
-	Owner   bool // the watchdog has an owner to ask whether a sandbox is gone
 	// Home says in which network namespace a process is, and which ports lead
 	// there. nil: no claim is backed by a task.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
@@ -155,7 +154,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, unplugged: r.Unplugged, sleep: r.Sleep, runtime: r.Runtime, owner: r.Owner, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unplugged: r.Unplugged, sleep: r.Sleep, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

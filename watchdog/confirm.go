@@ -27,6 +27,7 @@ type facts struct {
 	ports   bool // were asked
 	plugged []census.Plugged
 	astray  string // says that the recorded link is on a bridge that no witness watches
+	away    string // says that it lives where it was last known to be, on no bridge
 	portErr error
 
 	listed  bool        // the runtime's list was read
@@ -122,6 +123,9 @@ func ofPorts(f facts) (out []obstacle) {
 	}
 	if f.astray != "" { // no news announces its end
 		out = append(out, obstruct(KindPort, "%s", f.astray))
+	}
+	if f.away != "" { // likewise
+		out = append(out, obstruct(KindPort, "%s", f.away))
 	}
 	for _, p := range f.plugged {
 		o := obstruct(KindPort, "%s", p)

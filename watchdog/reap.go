@@ -57,10 +57,11 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	lost := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).lost(l, x)
 	f := w.look(ctx, l, nil, lost, x)
 	found := obstacles(l, f, false)
+	if len(found) == 0 && workload.NeverSeen(l, w.cfg.Now().BootID) {
+		found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
+	}
 	if len(found) == 0 && w.cfg.Owner == nil {
-		if found = w.unplugged(ctx, l); len(found) == 0 && workload.NeverSeen(l, w.cfg.Now().BootID) {
-			found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
-		}
+		found = w.unplugged(ctx, l)
 	}
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)

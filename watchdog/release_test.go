@@ -50,10 +50,13 @@ func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plu
 	return nil, nil
 }
 func (noPorts) Elsewhere(context.Context, string, int) (string, error) { return "", nil }
-func (noPorts) Unplugged(context.Context, int) (string, error)         { return "", nil }
-func (noPorts) Forget(context.Context, ...netip.Addr) error            { return nil }
-func (noPorts) PortNames() map[string]bool                             { return nil }
-func (noPorts) SeenWithin(netip.Addr, time.Duration) bool              { return false }
+func (noPorts) Away(context.Context, census.Place, func(netip.Addr) bool) (string, error) {
+	return "", nil
+}
+func (noPorts) Unplugged(context.Context, int) (string, error) { return "", nil }
+func (noPorts) Forget(context.Context, ...netip.Addr) error    { return nil }
+func (noPorts) PortNames() map[string]bool                     { return nil }
+func (noPorts) SeenWithin(netip.Addr, time.Duration) bool      { return false }
 
 // usedPorts have had every address lately.
 type usedPorts struct{ noPorts }

@@ -71,6 +71,9 @@ type Ports interface {
 	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
 	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
+	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
+	// bridge; "" when it does not, or was nowhere.
+	Away(ctx context.Context, at census.Place, has func(netip.Addr) bool) (string, error)
 	// Unplugged says in a sentence that the link of an index is there, and a port of no bridge;
 	// "" when it is not.
 	Unplugged(ctx context.Context, index int) (string, error)

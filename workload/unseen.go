@@ -1,8 +1,6 @@
 package workload
 
 import (
-	"slices"
-
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -16,10 +14,15 @@ func NeverSeen(l *netdb.Lease, boot string) bool {
 	return l.Plug.Unseen && len(l.Containers) == 0 && l.Plug.Boot == boot
 }
 
-// SeenInPlace reports whether one of the sightings of a lease's address is of its own workload:
-// by its port, its MAC or its namespace.
-func (x *Leases) SeenInPlace(l *netdb.Lease, seen []census.Sighting) bool {
-	return slices.ContainsFunc(seen, func(s census.Sighting) bool {
-		return s.Witness != census.Runtime && (x.JudgeSighting(l, s) == Ours || inside(l, s) || Plugged(l, s))
-	})
+// SeenInPlace reports whether a sighting of a lease's address is of its own workload, by what
+// the kernel shows inside a namespace: by the namespace where that is known on both sides, else by
+// its port or its MAC.
+func (x *Leases) SeenInPlace(l *netdb.Lease, s census.Sighting) bool {
+	switch {
+	case s.Witness != census.Netns: // a frame is its sender's claim
+		return false
+	case l.Plug.Inode != 0 && s.Inode != 0 && l.Plug.Boot == netdb.Now().BootID:
+		return s.Inode == l.Plug.Inode
+	}
+	return x.JudgeSighting(l, s) == Ours || inside(l, s) || Plugged(l, s)
 }

@@ -59,6 +59,14 @@ func TestWhatWasNeverSeenIsNotGone(t *testing.T) {
 	for _, p := range []*nstest.Port{there, came, later, moved} {
 		p.Close()
 	}
+	hostile := w.ns.Port("rt0") // a guest that takes MAC and address of another, at a port of its own lease
+	bind("hostile", api.BindRequest{HostInterface: hostile.HostName})
+	hostile.NS.Exec("ip", "link", "set", "eth0", "address", off.MAC.String())
+	hostile.AddAddr(unseen["by its MAC"].Address + "/24")
+	for range 3 {
+		w.pass()
+	}
+	hostile.Close()
 	for round := range 2 {
 		realtest.Eventually(t, wait, "what was seen to be reaped", func() bool {
 			w.pass()
