@@ -51,6 +51,7 @@ type Config struct {
 	Profile   func(bridge string) netdb.Profile // of slots, beside what their pools say
 	Allocator Allocator                         // gives slots their addresses
 	Board     Board                             // what is seen in a namespace that the book does not know: a book that was lost knows none
+	Ports     Ports                             // a slot whose port has left its bridge is not given
 	Watchdog  Watchdog                          // what a sandbox's release waits for: its port goes with its slot
 	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
 	// that reason wraps it.
@@ -101,13 +102,14 @@ type Keeper struct {
 	absent  bool                     // of the helper, and it is in the log
 	looked  time.Time                // at all leases, last
 	bridges map[string]netdb.Profile // of pools that keep slots; Run's own
+	ports   portWatch                // Run's own
 }
 
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
 		giving: make(map[string]int), vacated: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), making: make(map[string]int), hurry: make(map[string]bool), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
-		rests: make(map[string]*rest)}
+		rests: make(map[string]*rest), ports: portWatch{book: cfg.Book, ports: cfg.Ports, board: cfg.Board}}
 }
 
 // Run keeps the slots until ctx ends. Work that is under way then ends with it: what was begun
@@ -121,6 +123,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed := k.cfg.Book.Changed()
 		began := time.Now()
+		k.ports.look(ctx)
 		next := k.step(ctx, &works)
 		// Of a large book no more than a twentieth of the time goes into looks at it.
 		least := 20 * time.Since(began)
@@ -141,7 +144,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			case <-changed:
 			case <-k.kick:
 			case <-timer.C:
-				waits = time.Now().Before(until) && !k.bridgesDiffer()
+				waits = time.Now().Before(until) && !k.bridgesDiffer() && !k.ports.look(ctx)
 			case <-arrived:
 				k.mu.Lock()
 				k.listed, k.looked = time.Time{}, time.Time{}
@@ -262,7 +265,7 @@ func wantsAny(pools []netdb.Usage) bool {
 // view reads the book, after the namespaces that memory has; k.mu is held.
 func (k *Keeper) view(present bool) View {
 	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Hands: maps.Clone(k.busy), Resting: make(map[string]bool),
-		Unplug: make(map[string]bool), Kept: make(map[string]bool), Helpless: !present}
+		Unplug: make(map[string]bool), Kept: make(map[string]bool), Portless: k.ports.lost, Helpless: !present}
 	// A slot that is reserved behind this is in the book that is read next.
 	for path := range k.spaces {
 		v.Spaces = append(v.Spaces, path)

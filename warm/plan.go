@@ -18,6 +18,7 @@ type View struct {
 	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
 	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
 	Kept     map[string]bool // namespaces that a lease of a removed pool had: it was removed by force, and its sandbox may live
+	Portless map[string]bool // leases of slots whose port is on no bridge
 	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
 	Helpless bool            // there is no helper to make or take down namespaces
 }
@@ -97,6 +98,9 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 		}
 		all++
 		why := unfit(&p, slot, l, isStale)
+		if why == "" && v.Portless[l.ID] {
+			why = noPort
+		}
 		switch {
 		case l.State == netdb.Releasing:
 		case why != "":

@@ -9,7 +9,7 @@ import (
 // openWarm makes the keeper of warm slots, which has helper make them.
 func (p *program) openWarm(helper server.SlotHelper) {
 	p.warm = warm.New(warm.Config{
-		Book: p.book, Helper: helper, Profile: p.slotProfile, Allocator: p.allocator, Board: p.board, Watchdog: p.watchdog,
+		Book: p.book, Helper: helper, Profile: p.slotProfile, Allocator: p.allocator, Board: p.board, Ports: p.bridge, Watchdog: p.watchdog,
 		NoHelper: server.ErrNoWarmHelper, Log: p.log, OnMade: p.metrics.SlotMade, OnFailed: p.metrics.SlotFailed,
 	})
 }

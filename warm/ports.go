@@ -1,0 +1,86 @@
+package warm
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// Ports are those of the bridges, as the kernel has reported them.
+type Ports interface {
+	// PortIndexes are the indexes of the ports' links, by their names.
+	PortIndexes() map[string]int
+	// Settle takes in what the kernel has reported up to now.
+	Settle(ctx context.Context, about ...netip.Addr) error
+}
+
+// noPort is why a slot is not given whose link is no port: its bridge was deleted and made anew, or
+// the link was.
+const noPort = "its port is on no bridge"
+
+// A portWatch knows which slots that may be given have no port on a bridge. It is of one loop.
+type portWatch struct {
+	book  Book
+	ports Ports
+	board Board
+
+	lost   map[string]bool // leases of such slots, as of the last look
+	looked time.Time       // when that was
+}
+
+// look reports whether there are any. It looks once in a while, for what happens to a link is no
+// change of the book.
+func (w *portWatch) look(ctx context.Context) bool {
+	if time.Since(w.looked) < soon {
+		return len(w.lost) > 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	found := w.without(w.bound())
+	if len(found) > 0 {
+		// Of a slot that was just made the kernel's report may not have been read.
+		if w.ports.Settle(ctx) != nil {
+			found = nil
+		}
+		found = w.without(slices.DeleteFunc(found, func(l *netdb.Lease) bool { return w.unknown(l.Addr) }))
+	}
+	w.looked, w.lost = time.Now(), make(map[string]bool, len(found))
+	for _, l := range found {
+		w.lost[l.ID] = true
+	}
+	return len(found) > 0
+}
+
+// bound are the leases of slots that may be given, and of which it is known in this boot of the
+// machine which link their port is.
+func (w *portWatch) bound() (out []*netdb.Lease) {
+	boot := netdb.Now().BootID
+	for _, slot := range w.book.Slots() {
+		if l, err := w.book.Lease(slot.LeaseID); err == nil && slot.Ready(l) && l.Plug.Index != 0 && l.Plug.Boot == boot {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// without returns those of which no link of a bridge is the port.
+func (w *portWatch) without(all []*netdb.Lease) (out []*netdb.Lease) {
+	if len(all) == 0 {
+		return nil
+	}
+	is := make(map[int]bool)
+	for _, index := range w.ports.PortIndexes() {
+		is[index] = true
+	}
+	return slices.DeleteFunc(all, func(l *netdb.Lease) bool { return is[l.Plug.Index] })
+}
+
+// unknown reports that the ports of the bridge that an address is on are not known: it is
+// missing, or could not be read whole. That they are not known does not say that there are none.
+func (w *portWatch) unknown(addr netip.Addr) bool {
+	return slices.ContainsFunc(w.board.About(addr).Silent, func(s census.Silence) bool { return s.Witness == census.Netns })
+}
