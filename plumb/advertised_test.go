@@ -65,6 +65,11 @@ func TestM1ARouterAdvertisementIsNoDifference(t *testing.T) {
 	}
 	realtest.Eventually(t, 20*time.Second, "the advertisement to be received", sent)
 	w.whole(t)
+	w.host.Do(func() {
+		if diffs, err := CheckSlot(t.Context(), w.spec); err != nil || len(diffs) > 0 {
+			t.Errorf("as a slot: %v, %v", diffs, err)
+		}
+	})
 
 	// As after a call that ended before its routes.
 	w.guest.Exec("ip", "-6", "route", "delete", "default", "via", "fd08::1")

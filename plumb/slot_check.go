@@ -18,7 +18,7 @@ import (
 // addresses of all of them, the routes, and the rules that choose a table of routes, of both
 // families. A link that is down and has no address is none: the kernel makes some in each new
 // namespace, such as sit0, once the modules are loaded that these are of. Link-local addresses of
-// IPv6 are none either.
+// IPv6 are none either, nor what the kernel configured by router advertisements.
 //
 // It does not look at nftables, traffic control, neighbour entries or sysctls of the namespace.
 func CheckSlot(ctx context.Context, s Spec) ([]Difference, error) {
@@ -105,7 +105,8 @@ func (w *work) slotLinks() (diffs []Difference, err error) {
 
 var loopback4, loopback6 = netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")
 
-// slotAddresses lists the addresses of each link by its index, without link-local ones of IPv6. One
+// slotAddresses lists the addresses of each link by its index, without link-local ones of IPv6 and
+// those of router advertisements, which any guest can send to all slots. One
 // that the kernel will take away, or that it shall not choose, has 0 as its length: no address that
 // is made here has that.
 func (w *work) slotAddresses() (map[int][]netip.Prefix, error) {
@@ -121,7 +122,7 @@ func (w *work) slotAddresses() (map[int][]netip.Prefix, error) {
 	for _, a := range list {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ones, _ := a.Mask.Size()
-		if ip = ip.Unmap(); !ok || ip.Is6() && ip.IsLinkLocalUnicast() {
+		if ip = ip.Unmap(); !ok || ip.Is6() && ip.IsLinkLocalUnicast() || advertised(a) {
 			continue
 		}
 		if a.PreferedLft != math.MaxUint32 { // never longer than its whole lifetime
