@@ -52,7 +52,7 @@ func scanBook(ctx context.Context, path string) error {
 }
 
 // atRest is goal 8: what the daemon of a full runner takes while nothing happens. A round
-// lasts as long as it is from one whole reading of the bridge to the next. A pass, each
+// lasts as long as it is from one whole reading of the bridge to the next, or as the plan says. A pass, each
 // five minutes, is too rare to be waited for: one is made, and its tenth is added, with
 // what follows it, which a round of rest must not begin with.
 func atRest(r *run) func() []ratio {
@@ -65,7 +65,8 @@ func atRest(r *run) func() []ratio {
 	}
 	rest(r.settle) // for seconds there is news of many new ports
 	return func() []ratio {
-		const round, after, passes = 30 * time.Second, 3 * time.Second, 10
+		const passes = 10
+		round, after := r.plan.rest, min(r.plan.rest, 3*time.Second)
 		busy := onProcessor(n.pid(), func() { rest(round) })
 		size := resident(n.pid())
 		pass := onProcessor(n.pid(), func() { check(n.pass(0)); rest(after) }) - busy*after/round

@@ -35,6 +35,7 @@ type plan struct {
 	ports     int           // of a bridge
 	sandboxes int           // on a full runner, and ports of its bridge
 	settle    time.Duration // before a full runner is at rest
+	rest      time.Duration // how long one is looked at, a round; 30 s is between two whole readings of its bridge
 	boxes     int           // sandboxes whose removal is confirmed, a way and round
 	watchers  int           // of the stream, at once
 	ahead     int           // addresses of a /64 that are given before its memory is measured
@@ -43,9 +44,9 @@ type plan struct {
 
 var (
 	fullPlan = plan{rounds: 7, calls: 400, leases: 60_000, callers: 64, crowd: time.Second, load: time.Minute,
-		ports: 32, sandboxes: 1000, settle: 8 * time.Second, boxes: 12, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
+		ports: 32, sandboxes: 1000, settle: 8 * time.Second, rest: 30 * time.Second, boxes: 12, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
 	shortPlan = plan{rounds: 5, calls: 150, leases: 60_000, callers: 64, crowd: time.Second / 2, load: 20 * time.Second,
-		ports: 8, sandboxes: 250, settle: 3 * time.Second, boxes: 4, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
+		ports: 8, sandboxes: 250, settle: 3 * time.Second, rest: 30 * time.Second, boxes: 4, watchers: 1000, ahead: 70_000, limit: 10 * time.Minute}
 )
 
 // A bench is what the goals share: the yardsticks, and worlds that take long to make.
