@@ -273,7 +273,7 @@ func TestABridgeMadeAgainReapsNoLiveSandbox(t *testing.T) {
 	w.makeAgain(nil, former)
 	skipped := func() bool {
 		return slices.ContainsFunc(w.pass().Actions, func(a api.Action) bool {
-			return a.Kind == "reap" && a.Result == "skipped" && strings.Contains(a.Reason, live.port.HostName+" is there, and is a port of no bridge")
+			return a.Kind == "reap" && a.Result == "skipped" && strings.Contains(a.Reason, live.port.HostName+" is a port of no bridge, and leads to a namespace with "+live.held.Address)
 		})
 	}
 	realtest.Eventually(t, wait, "a pass that would reap it", skipped)

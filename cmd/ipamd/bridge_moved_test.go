@@ -210,5 +210,10 @@ func TestAPortOnABridgeThatIsNotLookedAfter(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	w.ns.Exec("ip", "link", "set", "moved", "nomaster")
+	realtest.Eventually(t, wait, "its namespace to keep it", func() bool {
+		l, err := w.client.Lease(ctx, live.held.ID)
+		return err == nil && slices.ContainsFunc(l.Blockers, func(b api.Blocker) bool { return strings.Contains(b.Detail, "moved is a port of no bridge") })
+	})
+	live.port.DelAddr(live.held.Address + "/24")
 	w.becomes(live.held.Address, api.Cooling)
 }
