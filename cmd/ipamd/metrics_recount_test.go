@@ -352,10 +352,11 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	// would go, as the brake allows.
 	goOn = w.holdPasses()
 	for i := range 3 {
-		held := s.allocate(api.AllocateRequest{Sandbox: fmt.Sprint("s", i)}).Leases[0]
-		if _, err := w.client.Bind(ctx, held.ID, api.BindRequest{MAC: fmt.Sprintf("02:00:00:00:01:%02d", i)}); err != nil {
+		held, port := s.allocate(api.AllocateRequest{Sandbox: fmt.Sprint("s", i)}).Leases[0], w.ns.Port("rt0")
+		if _, err := w.client.Bind(ctx, held.ID, api.BindRequest{HostInterface: port.HostName}); err != nil {
 			t.Fatal(err)
 		}
+		port.Close()
 	}
 	goOn()
 	realtest.Eventually(t, wait, "a pass to hold them, and the metrics to say so", func() bool {
