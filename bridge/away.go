@@ -19,7 +19,7 @@ import (
 // seen behind, while that leads to a namespace, is one that it names. It is "" where nothing of
 // that is so; what cannot be looked at is an error. It asks the kernel on a socket of its own, and
 // is safe for concurrent use.
-func (b *lookups) Away(ctx context.Context, at census.Place, has func(netip.Addr) bool) (string, error) {
+func (b *lookups) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
 	k, err := b.dialRoute(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look beside the bridges: %w", err)
@@ -64,7 +64,7 @@ func awayAt(k *rtnl.Socket, index int, seen bool, has func(netip.Addr) bool) (st
 	return fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", l.Name, a), nil
 }
 
-func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.Place, has func(netip.Addr) bool) (string, error) {
+func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
 	fd, err := b.paths.open(ctx, at.Netns)
 	if err != nil {
 		return "", fmt.Errorf("open network namespace: %w", err)
@@ -114,6 +114,6 @@ func addressIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (netip.Addr,
 }
 
 // Away is that of one bridge: it looks beside all of them.
-func (g *Group) Away(ctx context.Context, at census.Place, has func(netip.Addr) bool) (string, error) {
+func (g *Group) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
 	return g.own().Away(ctx, at, has)
 }

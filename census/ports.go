@@ -35,8 +35,8 @@ func (s Sighting) Behind(port string) bool {
 	return s.Port == port || s.Leads != nil && s.Leads.names[port]
 }
 
-// A Place is where a sandbox was last known to be, as this boot of the machine numbers it.
-type Place struct {
+// A LastKnown is where a sandbox was last known to be, as this boot of the machine numbers it.
+type LastKnown struct {
 	Link   int    // index of the link of the host that it names; 0 is none
 	Behind int    // index of the port that it was last seen behind, where it names none; 0 is none
 	Netns  string // path of its namespace; "" is none

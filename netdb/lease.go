@@ -217,7 +217,9 @@ func (p Plug) OtherNetns(o Plug) bool {
 // plug takes in what a binding names, before its names are recorded. What could not
 // be looked up is not known: a name that is bound again may be of a later link.
 func (l *Lease) plug(n Binding) {
-	anew := l.State == Reserved || !l.Names(n)
+	named := func(now, was string) bool { return now != "" && now != was }
+	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
+		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
 	if n.Plug.Boot != "" && n.Plug.Boot != l.Plug.Boot {
 		anew = anew || l.Plug.Boot != ""
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone

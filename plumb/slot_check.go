@@ -186,7 +186,7 @@ func (w *work) plain(l netlink.Route) bool {
 		len(l.MultiPath) == 0 && l.Via == nil && l.Encap == nil
 }
 
-// routeText says what a route is that nobody made here.
+// routeText says what a route is that ipamd did not make.
 func routeText(l netlink.Route, r Route) string {
 	kinds := map[int]string{unix.RTN_UNICAST: "", unix.RTN_LOCAL: "local ", unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_UNREACHABLE: "unreachable ",
 		unix.RTN_PROHIBIT: "prohibit ", unix.RTN_THROW: "throw "}

@@ -142,7 +142,7 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 	return nil, errOver
 }
 
-// quarantine quarantines an address that is still seen on the wire, if it is
+// quarantine withholds an address that is still seen on the wire, if it is
 // time; else what was found stands.
 func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)

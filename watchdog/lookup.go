@@ -39,7 +39,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	if l.Plug.Boot == netdb.Now().BootID && len(f.plugged) == 0 && f.portErr == nil {
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, census.Place{Link: l.Plug.Index, Behind: l.Plug.Behind, Netns: netns, Inode: l.Plug.Inode}, l.Covers)
+		f.away, f.portErr = w.cfg.Ports.Away(ctx, census.LastKnown{Link: l.Plug.Index, Behind: l.Plug.Behind, Netns: netns, Inode: l.Plug.Inode}, l.Covers)
 	}
 	f.ports = true
 	return f

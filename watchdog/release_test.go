@@ -50,7 +50,7 @@ func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plu
 	return nil, nil
 }
 func (noPorts) Elsewhere(context.Context, string, int) (string, error) { return "", nil }
-func (noPorts) Away(context.Context, census.Place, func(netip.Addr) bool) (string, error) {
+func (noPorts) Away(context.Context, census.LastKnown, func(netip.Addr) bool) (string, error) {
 	return "", nil
 }
 func (noPorts) Unplugged(context.Context, int) (string, error) { return "", nil }

@@ -73,7 +73,7 @@ type Ports interface {
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
 	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
 	// bridge; "" when it does not, or was nowhere.
-	Away(ctx context.Context, at census.Place, has func(netip.Addr) bool) (string, error)
+	Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error)
 	// Unplugged says in a sentence that the link of an index is there, and a port of no bridge;
 	// "" when it is not.
 	Unplugged(ctx context.Context, index int) (string, error)

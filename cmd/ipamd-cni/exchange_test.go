@@ -152,7 +152,7 @@ func TestExchangeThatFails(t *testing.T) {
 	}
 }
 
-// Where nobody can be asked, the error says so as package client's does.
+// Where no daemon can be asked, the error says so as package client's does.
 func TestExchangeWithNobody(t *testing.T) {
 	ln, socket := listen(t)
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)

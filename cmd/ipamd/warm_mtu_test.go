@@ -10,7 +10,7 @@ import (
 )
 
 // M6: of a pool that names no MTU the ports have the bridge's, so a bridge that gets another makes
-// the slots of before stale: those that nobody asks for, too. A restart drains nothing.
+// the slots of before stale: those that are not asked for, too. A restart drains nothing.
 func TestM6TheMTUOfTheBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)

@@ -15,7 +15,7 @@ func (c *Configuration) Pools() ([]netdb.PoolSpec, error) { return c.now.Load().
 
 // Start is [Configuration.TakeOver] at a start. A pool that leases keep on its bridge stays there,
 // with all else that the configuration says of it, and that is a [Refusal]. Each start tries
-// again. Another runner's book is left as it is, which is no error: whoever adopts it is told
+// again. Another runner's book is left as it is, which is no error: its adoption says
 // what is in the way.
 func (c *Configuration) Start(ctx context.Context) error {
 	if err := c.start(ctx); err != nil && c.cfg.Book.Identity() == nil {
