@@ -20,9 +20,10 @@ import (
 // and a registry that is down for an hour makes hundreds of them; but a pass in
 // doubt about its eyes releases none of them.
 //
-// Neither does a lease whose workload the kernel alone shows, when its namespace was recorded
-// in another boot of the machine: no namespace outlives its boot, so that a host which boots
-// with hundreds of them is not held up. It is still absent for as many passes and as long.
+// Neither does a lease whose workload the kernel alone shows, when the kernel has neither its link
+// nor its namespace any more, or its namespace was recorded in another boot of the machine: a host
+// whose CNI plugin found no daemon at hundreds of DELs, or which boots with hundreds of leases, is
+// not held up. Each is still absent for as many passes and as long.
 //
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // Mode is how a pass that was asked for is made.
@@ -198,8 +199,8 @@ func (r *Reconciler) view(ctx context.Context, book []*netdb.Lease, whole bool) 
 	return v
 }
 
-// lookUp asks about the containers of every lease that this pass would reap,
-// each by its id. An error is no answer.
+// lookUp asks about the workload of every lease that this pass would reap: its containers,
+// each by its id, or what the kernel alone shows. An error is no answer.
 func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 	_, _, overdue := v.missed(r.known.missed)
 	var mu sync.Mutex
@@ -207,7 +208,7 @@ func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 	var g errgroup.Group // waited for below
 	g.SetLimit(abreast)
 	for _, l := range v.book {
-		if !overdue[l.ID] || len(l.Containers) == 0 {
+		if !overdue[l.ID] || len(l.Containers) == 0 && !workload.ByKernelAlone(l) {
 			continue
 		}
 		g.Go(func() error {

@@ -39,10 +39,14 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	if l.Plug.Boot == netdb.Now().BootID && len(f.plugged) == 0 && f.portErr == nil {
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, census.LastKnown{Link: l.Plug.Index, Behind: l.Plug.Behind, Netns: netns, Inode: l.Plug.Inode}, l.Covers)
+		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, netns), l.Covers)
 	}
 	f.ports = true
 	return f
+}
+
+func lastKnown(l *netdb.Lease, netns string) census.LastKnown {
+	return census.LastKnown{Link: l.Plug.Index, Behind: l.Plug.Behind, Netns: netns, Inode: l.Plug.Inode}
 }
 
 const (

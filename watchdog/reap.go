@@ -15,11 +15,15 @@ import (
 var errNoRuntime = errors.New("no runtime is configured")
 
 // Gone reports that every container that a lease records answers to have
-// neither a record nor a task; never for a lease that records none. An error
-// means that the runtime could not be asked about one of them.
+// neither a record nor a task, or of a workload that the kernel alone shows, that the kernel has
+// neither the link nor the namespace any more that were recorded in this boot; never for another
+// lease that records no container. An error means that one of them could not be asked about.
 func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	if len(l.Containers) == 0 {
-		return false, nil
+		if !workload.ByKernelAlone(l) || l.Plug.Boot != w.cfg.Now().BootID {
+			return false, nil
+		}
+		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.Netns))
 	}
 	if w.cfg.Runtime == nil {
 		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)

@@ -74,6 +74,9 @@ type Ports interface {
 	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
 	// bridge; "" when it does not, or was nowhere.
 	Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error)
+	// Ended reports that the kernel has nothing of where a sandbox was last known to be: neither a
+	// link of an index that is named nor that namespace at its path. It is false where no link is named.
+	Ended(ctx context.Context, at census.LastKnown) (bool, error)
 	// Unplugged says in a sentence that the link of an index is there, and a port of no bridge;
 	// "" when it is not.
 	Unplugged(ctx context.Context, index int) (string, error)

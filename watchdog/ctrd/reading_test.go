@@ -58,7 +58,7 @@ func TestWholeReading(t *testing.T) {
 				continue
 			}
 			w.Witness, w.Addr, w.At, w.TaskAt, w.PID = census.Runtime, got[0].Addr, got[0].At, got[0].TaskAt, got[0].PID
-			w.TaskNew, w.Began = got[0].TaskNew, got[0].Began
+			w.Resumed, w.Began = got[0].Resumed, got[0].Began
 			lives := w.Task == "running" || w.Task == "paused"
 			if age := time.Since(w.Began); lives && (age <= 0 || age > time.Since(before)+10*time.Millisecond) {
 				t.Errorf("%s: its task began %v ago", ip, age)

@@ -1,0 +1,58 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
+)
+
+// Ended reports that the kernel itself says that nothing is left of where a sandbox was last known
+// to be: no link has the index, which none gets twice within a boot of the machine, and where a
+// namespace is named, its path leads nowhere or to another. Where no link is named, or which
+// namespace it was is not known, it is false, for then nothing was asked. What cannot be looked
+// at is an error. It asks on a socket of its own, and is safe for concurrent use.
+func (b *lookups) Ended(ctx context.Context, at census.LastKnown) (bool, error) {
+	if at.Link == 0 && at.Behind == 0 || at.Netns != "" && at.Inode == 0 {
+		return false, nil
+	}
+	k, err := b.dialRoute(ctx)
+	if err != nil {
+		return false, fmt.Errorf("look whether links have ended: %w", err)
+	}
+	defer k.Close()
+	for _, index := range []int{at.Link, at.Behind} {
+		if index == 0 {
+			continue
+		}
+		if _, err := k.Link(rtnl.NoNetns, index); err == nil {
+			return false, nil
+		} else if !rtnl.IsGone(err) {
+			return false, fmt.Errorf("look for link %d: %w", index, err)
+		}
+	}
+	if at.Netns == "" {
+		return true, nil
+	}
+	fd, err := b.paths.open(ctx, at.Netns)
+	if err != nil {
+		return false, fmt.Errorf("open network namespace: %w", err)
+	}
+	if fd < 0 {
+		return true, nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
+	}
+	return st.Ino != at.Inode, nil
+}
+
+// Ended is that of one bridge: links and namespaces are the machine's.
+func (g *Group) Ended(ctx context.Context, at census.LastKnown) (bool, error) {
+	return g.own().Ended(ctx, at)
+}
