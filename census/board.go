@@ -196,7 +196,7 @@ func (b *Board) dated(s Sighting, old []Sighting, alone bool) Sighting {
 	if s.Container == "" {
 		return s
 	}
-	s.TaskAt, s.TaskNew = b.now(), alone
+	s.TaskAt, s.Resumed = b.now(), false
 	if len(old) == 0 {
 		return s
 	}
@@ -204,8 +204,12 @@ func (b *Board) dated(s Sighting, old []Sighting, alone bool) Sighting {
 	if s.PID == o.PID && s.Began.Sub(o.Began).Abs() < atOnce {
 		s.Began = o.Began
 	}
-	if another := o.PID != 0 && s.PID != 0 && o.PID != s.PID; !another && o.Task == s.Task {
-		s.TaskAt, s.TaskNew = o.TaskAt, o.TaskNew
+	switch another := o.PID != 0 && s.PID != 0 && o.PID != s.PID; {
+	case another:
+	case o.Task == s.Task:
+		s.TaskAt, s.Resumed = o.TaskAt, o.Resumed
+	default:
+		s.Resumed = alone && o.Task == "paused" && s.Task == "running"
 	}
 	return s
 }
@@ -217,7 +221,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	for _, o := range old {
 		same := s
 		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Unread, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Unread, o.Note
-		same.TaskNew, same.Began = o.TaskNew, o.Began
+		same.Resumed, same.Began = o.Resumed, o.Began
 		if same == o {
 			s.At = o.At
 			return s

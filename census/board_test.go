@@ -213,8 +213,9 @@ func TestTasksHaveTheirOwnMoment(t *testing.T) {
 	}
 }
 
-// A report of one container dates what its task does by that moment; a whole report does not, nor do
-// other labels. Since when its process lives is as it was read, however often.
+// A task was resumed when a report of its container alone shows it running that was paused before;
+// that it runs is no such news after a whole report, after another state, or of another task, nor
+// are other labels. Since when its process lives is as it was read, however often.
 func TestTasksThatBegin(t *testing.T) {
 	b := census.NewBoard()
 	claims := two
@@ -234,31 +235,35 @@ func TestTasksThatBegin(t *testing.T) {
 		task        string
 		pid         uint32
 		since, want time.Time
-		isNew       bool // its state
+		resumed     bool
 	}{
 		{"at first, of all", false, "running", 7, began, began, false},
-		{"frozen", true, "paused", 7, began.Add(time.Millisecond), began, true},
+		{"frozen", true, "paused", 7, began.Add(time.Millisecond), began, false},
 		{"resumed", true, "running", 7, began.Add(-time.Millisecond), began, true},
 		{"again", true, "running", 7, began, began, true},
-		{"not known", true, "", 0, never, never, true},
-		{"known again", true, "running", 7, began, began, true},
-		{"another", true, "running", 8, another, another, true},
+		{"again, of all", false, "running", 7, began, began, true},
+		{"not known", true, "", 0, never, never, false},
+		{"known again", true, "running", 7, began, began, false},
+		{"frozen again", true, "paused", 7, began, began, false},
+		{"another", true, "running", 8, another, another, false},
 		{"frozen, of all", false, "paused", 8, another, another, false},
-		{"ended", true, "stopped", 0, never, never, true},
-		{"started, of all", false, "running", 9, another, another, false},
+		{"resumed, of all", false, "running", 8, another, another, false},
+		{"ended", true, "stopped", 0, never, never, false},
+		{"made", true, "created", 9, another, another, false},
+		{"started", true, "running", 9, another, another, false},
 		{"another of the same number", false, "running", 9, another.Add(time.Hour), another.Add(time.Hour), false},
 	} {
 		now := post(step.alone, step.task, step.pid, step.since)
-		if now.TaskNew != step.isNew || !now.Began.Equal(step.want) {
-			t.Errorf("%s: new %v, began %v", step.what, now.TaskNew, now.Began)
+		if now.Resumed != step.resumed || !now.Began.Equal(step.want) {
+			t.Errorf("%s: resumed %v, began %v", step.what, now.Resumed, now.Began)
 		}
 	}
 	before := b.About(claims).Seen[0].TaskAt
 	claims = three // its labels change
-	if now := post(true, "running", 9, another.Add(time.Hour)); now.TaskNew || !now.TaskAt.Equal(before) {
+	if now := post(true, "running", 9, another.Add(time.Hour)); now.Resumed || !now.TaskAt.Equal(before) {
 		t.Errorf("with other labels: %+v, before %v", now, before)
 	}
-	if now := post(true, "running", 10, another); !now.TaskNew || now.TaskAt.Equal(before) {
+	if now := post(true, "running", 10, another); now.Resumed || now.TaskAt.Equal(before) {
 		t.Errorf("with another task: %+v, before %v", now, before)
 	}
 }

@@ -90,9 +90,10 @@ type Sighting struct {
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown
 
 	TaskAt time.Time `json:"-"` // when the board first learned of this task state
-	// TaskNew says that it learned so from a report of this container alone, as an event
-	// makes one: the state is of that moment. A whole report may show one that is old.
-	TaskNew bool      `json:"-"`
+	// Resumed says that a report of this container alone, as an event makes one, showed the same task
+	// running that was paused in the report before: it was resumed just before TaskAt. That a task
+	// runs is else no news of that moment: it may have begun long before the board learned of it.
+	Resumed bool      `json:"-"`
 	Began   time.Time `json:"-"` // when the first process of a task that lives was started; zero: that is not known
 	PID     uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 

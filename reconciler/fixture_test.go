@@ -170,8 +170,8 @@ func hw(mac string) func(*body)        { return func(b *body) { b.MAC = mac } }
 func since(d time.Duration) func(*body) {
 	return func(b *body) { b.At, b.TaskAt = after(-d).Wall, after(-d).Wall }
 }
-func toldOf(d time.Duration) func(*body) { // of its task's state
-	return func(b *body) { b.TaskAt, b.TaskNew = after(-d).Wall, true }
+func thawed(d time.Duration) func(*body) { // its task, which was seen paused before
+	return func(b *body) { b.TaskAt, b.Resumed = after(-d).Wall, true }
 }
 func fresh(d time.Duration) func(*body) { // a task
 	return func(b *body) { b.Began = after(-d).Wall }

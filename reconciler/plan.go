@@ -321,7 +321,7 @@ func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
 	}
 	mode := v.stopping(l)
 	if v.now.Rebooted(l.Since) || slices.ContainsFunc(running, func(s census.Sighting) bool {
-		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate && s.TaskNew && v.newer(l, s.TaskAt)
+		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate && s.Resumed && v.newer(l, s.TaskAt)
 	}) {
 		return true
 	}

@@ -67,7 +67,7 @@ func drawWorld(t *rapid.T) *world {
 	for _, id := range someIDs[:rapid.IntRange(0, len(someIDs)).Draw(t, "containers")] {
 		more := []func(*body){task(some(someTasks, "task")), since(minutes("claims since"))}
 		if rarely("its task was told of") {
-			more = append(more, toldOf(minutes("told since")))
+			more = append(more, thawed(minutes("resumed since")))
 		}
 		if rarely("its task is new") {
 			more = append(more, fresh(minutes("new since")))
