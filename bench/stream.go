@@ -163,10 +163,13 @@ func (d *daemon) audience() (leave func()) {
 	return leave
 }
 
-// replay reads the whole history and returns changes a second, and how many.
+// replay reads the changes by which the book became full, or as many of the last, where goals
+// before have changed it so often that the oldest are not kept. It returns changes a second, and
+// how many.
 func (d *daemon) replay() (rate float64, changes int) {
 	status := must(d.client.Status(d.ctx))
-	conn := d.open("?since=0&kinds=lease,attempt,pool,book")
+	since := max(0, status.Revision-int64(d.leases))
+	conn := d.open(fmt.Sprintf("?epoch=%s&since=%d&kinds=lease,attempt,pool,book", status.Epoch, since))
 	defer conn.Close()
 	began := time.Now()
 	buf, last := make([]byte, 64<<10), fmt.Appendf(nil, `"change":{"revision":%d,`, status.Revision)
@@ -176,6 +179,9 @@ func (d *daemon) replay() (rate float64, changes int) {
 		changes += bytes.Count(buf[:n], []byte(`"change":{"revision":`))
 		if tail = append(tail, buf[:n]...); bytes.Contains(tail, last) {
 			return float64(changes) / time.Since(began).Seconds(), changes
+		}
+		if bytes.Contains(tail, []byte(`"code":`)) { // it ends with an error, or begins with one
+			d.Fatalf("the replay ends behind %d changes: %q", changes, tail)
 		}
 		tail = append(tail[:0], tail[max(0, len(tail)-len(last)):]...)
 	}
