@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // CheckMachine returns [Problems] when this machine lacks what a value of the
@@ -19,7 +19,7 @@ func (c Config) CheckMachine(ctx context.Context, path string) error {
 	if is, err := os.Stat(c.Book.Path); err == nil && is.IsDir() {
 		ps.add("book.path", "%q is a folder", c.Book.Path)
 	}
-	if err := netdb.Exposed(c.Book.Path); err != nil {
+	if err := bookfile.Exposed(c.Book.Path); err != nil {
 		ps.add("book.path", "%v", err)
 	}
 	if is, err := os.Lstat(c.Socket.Path); err == nil && is.Mode().Type() != fs.ModeSocket {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite/vfs"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // lookWithin bounds a look at a book that is only read: it may be any user's. A daemon
@@ -26,21 +28,19 @@ const lookWithin = 10 * time.Minute
 // and refuses what is not to be opened. unborn means that there is nothing in it
 // yet: a first start ended early.
 func (o *opening) accept(ctx context.Context) (unborn bool, err error) {
-	if o.foundLog, err = readLog(o.path + "-wal"); err != nil {
+	if o.foundLog, err = bookfile.ReadLog(o.path); err != nil {
 		return false, fmt.Errorf("read its log: %w", err)
 	}
-	m, err := readMark(o.path)
+	m, err := bookfile.ReadMark(o.path)
 	if err != nil {
 		return false, fmt.Errorf("read its mark: %w", err)
 	}
-	if m != nil {
-		o.mark.stored = *m
-	}
+	o.mark.Found(m)
 	if err := o.openView(ctx); err != nil {
 		return false, err
 	}
 	unborn, err = o.readView(ctx)
-	if why := o.foundLog.broken; why != "" && o.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
+	if why := o.foundLog.Broken; why != "" && o.kept() && !errors.Is(err, ErrNotABook) && !errors.Is(err, ErrNewerSchema) {
 		err = fmt.Errorf("%w: its log, %s-wal: %s", ErrDamaged, o.path, why)
 	}
 	return unborn, err
@@ -151,7 +151,7 @@ func (o *opening) bornHalf(header []byte) bool {
 // rollsBack reports a journal that SQLite rolls back when it opens the file. A book
 // has one in its first moments only, before it is given its log.
 func (o *opening) rollsBack() bool {
-	f, err := openRegular(o.path+"-journal", os.O_RDONLY)
+	f, err := bookfile.OpenRegular(o.path+bookfile.JournalEnd, os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -164,7 +164,7 @@ func (o *opening) rollsBack() bool {
 // checkOrphanLog refuses a log without its book. SQLite would delete it, and
 // the changes in it were acknowledged.
 func (o *opening) checkOrphanLog() error {
-	if st, err := os.Stat(o.path + "-wal"); err == nil && st.Size() > 0 {
+	if st, err := os.Stat(o.path + bookfile.LogEnd); err == nil && st.Size() > 0 {
 		return fmt.Errorf("%w: its log is there, %s-wal, and the book itself is not", ErrDamaged, o.path)
 	}
 	return nil
@@ -233,7 +233,7 @@ func (s *store) withoutChecks(ctx context.Context, conn *sql.Conn, fn func() err
 // and the last connection to close folds the log into the book and deletes it.
 // A book that is refused stays as it was.
 type view struct {
-	book *bookFile
+	book *bookfile.File
 	path string
 	fs   *vfs.FS
 }
@@ -251,8 +251,8 @@ func (v *view) Open(name string) (fs.File, error) {
 	switch filepath.Clean(name) {
 	case v.path:
 		return &viewed{io.NewSectionReader(v.book, 0, math.MaxInt64), v.book.Stat}, nil
-	case v.path + "-wal":
-		f, err := openRegular(v.path+"-wal", os.O_RDONLY)
+	case v.path + bookfile.LogEnd:
+		f, err := bookfile.OpenRegular(v.path+bookfile.LogEnd, os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
 			return &viewed{io.NewSectionReader(nothing{}, 0, 0), func() (fs.FileInfo, error) { return nothing{}, nil }}, nil
 		}

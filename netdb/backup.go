@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // A Backup is a copy of a book, whole as it was at one revision.
@@ -31,7 +33,7 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		return out, fmt.Errorf("back up the book: %w: another backup is being made", ErrState)
 	}
 	defer b.backing.Unlock()
-	if err := errors.Join(b.store.mayBackUp(path, replace), b.store.look(allFiles)); err != nil {
+	if err := errors.Join(b.store.mayBackUp(path, replace), b.store.look(bookfile.AllFiles)); err != nil {
 		return out, err // another book may lie where its own did
 	}
 	partial := path + ".partial"
@@ -57,7 +59,7 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		return out, invalid("path", "name it %s: %v", path, err)
 	}
 	out.Path = path
-	if err := syncDir(filepath.Dir(path)); err != nil { // its name may not outlast a power loss
+	if err := bookfile.SyncDir(filepath.Dir(path)); err != nil { // its name may not outlast a power loss
 		err = invalid("path", "%v", err)
 		if !replace { // else it is the only copy by now
 			err = errors.Join(err, os.Rename(path, partial))
@@ -80,12 +82,12 @@ func (s *store) mayBackUp(path string, replace bool) error {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 		real = filepath.Join(dir, filepath.Base(path))
 	}
-	for _, part := range []string{"", "-wal", "-shm", "-mark", "-journal"} {
+	for _, part := range append(bookfile.Parts[:], bookfile.JournalEnd) {
 		own, missing := os.Stat(s.path + part)
 		if real == s.path+part || err == nil && missing == nil && os.SameFile(st, own) {
 			return invalid("path", "%s is the book itself, or beside it as a part", path)
 		}
-		if real == s.path+RebuildingEnd+part || real == s.path+RebuiltEnd+part {
+		if real == s.path+bookfile.RebuildingEnd+part || real == s.path+bookfile.RebuiltEnd+part {
 			return invalid("path", "%s is where a rebuild makes its book, and it is deleted by the next one; name another", path)
 		}
 	}
@@ -154,7 +156,7 @@ func (s *store) copyInto(ctx context.Context, path string) (out Backup, err erro
 // sealCopy gives a copy the journal mode of every book (SQLite's file format, section
 // 1.3.3), which VACUUM does not copy, and syncs it.
 func sealCopy(path string) (size int64, err error) {
-	f, err := openRegular(path, os.O_RDWR)
+	f, err := bookfile.OpenRegular(path, os.O_RDWR)
 	if err != nil {
 		return 0, err
 	}

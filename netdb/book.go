@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // A Book is an open lease book. All methods are safe for concurrent use.
@@ -91,13 +93,13 @@ func (b *Book) Info() Info {
 	s, whose := b.store, b.store.whose()
 	i := Info{Path: s.path, Synchronous: s.opts.Synchronous, RunnerUID: whose.RunnerUID,
 		MachineID: whose.MachineID, BootID: s.bootID, Rebooted: s.rebooted, Schema: s.schema, Restored: s.restored}
-	_ = s.look(allFiles) // it is in ReadOnly
+	_ = s.look(bookfile.AllFiles) // it is in ReadOnly
 	b.writer.keepMark()
-	i.Exposed = s.exposed()
+	i.Exposed = s.file.ExposedTo(s.opts.ReadOnly)
 	if st, err := os.Stat(s.path); err == nil {
 		i.Bytes = st.Size()
 	}
-	if st, err := os.Stat(s.path + "-wal"); err == nil {
+	if st, err := os.Stat(s.path + bookfile.LogEnd); err == nil {
 		i.WALBytes = st.Size()
 	}
 	if r := s.readonly.Load(); r != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // CheckMigrated is [Book.Check] of a book that an older ipamd wrote, as this one would have
@@ -15,7 +17,7 @@ import (
 func CheckMigrated(ctx context.Context, path string, opts Options) (found []Violation, err error) {
 	ctx, cancel := context.WithTimeout(ctx, salvageWithin)
 	defer cancel()
-	real, err := RealPath(path)
+	real, err := bookfile.RealPath(path)
 	if err == nil {
 		found, err = checkMigrated(ctx, real, opts)
 	}
@@ -32,10 +34,8 @@ func checkMigrated(ctx context.Context, path string, opts Options) ([]Violation,
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "book.db")
-	for _, part := range []string{"", "-wal", "-mark"} { // what the mark says of a lost end counts, too
-		if err := copyFile(ctx, path+part, copied+part); err != nil {
-			return nil, err
-		}
+	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd, bookfile.MarkEnd); err != nil { // what the mark says of a lost end counts, too
+		return nil, err
 	}
 	opts.ReadOnly, opts.Synchronous = false, cmp.Or(opts.Synchronous, "normal")
 	b, err := Open(copied, opts)

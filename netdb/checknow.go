@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // A Checked is what a check of a running book found, and the moment that it is about.
@@ -31,7 +33,7 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 		return out, ErrClosed
 	default:
 	}
-	if err := b.store.look(allFiles); err != nil {
+	if err := b.store.look(bookfile.AllFiles); err != nil {
 		return out, err // another book may lie where its own did
 	}
 	conn, err := b.store.readers.Conn(ctx)

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // maxBatch bounds one commit, so that no caller waits for a queue it does not
@@ -233,7 +235,7 @@ func (w *writer) begin(ctx context.Context) error {
 	// While it is known that the files were taken away no change is begun. Known it is to
 	// the commit that finds out, and to [Book.Info], which a daemon asks each second.
 	if r := w.store.readonly.Load(); r != nil && errors.Is(r.why, ErrMoved) {
-		if err := w.store.look(allFiles); err != nil {
+		if err := w.store.look(bookfile.AllFiles); err != nil {
 			return err
 		}
 	}
@@ -328,7 +330,7 @@ func (w *writer) keepMark() {
 	select {
 	case w.locked <- struct{}{}:
 		defer w.unlock()
-		w.store.mark.keep(w.memory.idx.rev)
+		w.store.mark.Keep(w.memory.idx.rev)
 	default:
 	}
 }

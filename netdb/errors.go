@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // Errors of Open, but for ErrIdentity. Each refusal leaves the file untouched.
 var (
 	// ErrLocked means that another process has the book open.
-	ErrLocked = errors.New("the book is in use")
+	ErrLocked = bookfile.ErrLocked
 	// ErrNotABook means that the file is no lease book of ipamd.
 	ErrNotABook = errors.New("not a lease book of ipamd")
 	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
@@ -25,7 +27,7 @@ var (
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")
 	// ErrExposed means that all users may write to the book, or make files beside it.
-	ErrExposed = errors.New("any user may write to it")
+	ErrExposed = bookfile.ErrExposed
 	// ErrDamaged means that SQLite's own check found the file broken. A
 	// request may meet it, too, and then it is [ErrReadOnly] besides.
 	ErrDamaged = errors.New("the book is damaged")

@@ -1,13 +1,12 @@
 package netdb
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
-	"os"
 
 	"github.com/ipamd/ipamd/migrations"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // Upgraded returns the options of a later build, with one more migration.
@@ -40,22 +39,12 @@ func Failing(o Options, at func(point string)) Options {
 // OwnMark makes a mark that was copied with its book that of the copy, as if both had
 // been moved there.
 func OwnMark(book string) error {
-	m, err := readMark(book)
-	if err != nil || m == nil {
+	was, err := bookfile.ReadMark(book)
+	if err != nil || was == nil {
 		return err
 	}
-	f, err := openRegular(markPath(book), os.O_RDWR)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if m.file, err = bornOf(f); err != nil {
-		return err
-	}
-	var sector [markSize]byte
-	m.encode(&sector)
-	_, err = f.WriteAt(sector[:], 0)
-	return err
+	m := bookfile.MarkerOf(book)
+	return errors.Join(m.Open(*was), m.Close())
 }
 
 // LookUpSlowly looks a lease id up in the history, and LastConflictSlowly the
@@ -142,12 +131,6 @@ func (b *Book) Waiting() int {
 	b.writer.queue.mu.Lock()
 	defer b.writer.queue.mu.Unlock()
 	return len(b.writer.queue.ops)
-}
-
-// WalkLog says why a log is damaged, "" when it is not.
-func WalkLog(log []byte) (string, error) {
-	end, err := walkLog(bytes.NewReader(log))
-	return end.broken, err
 }
 
 // Tombstones is how many are in memory, where they stand or not.

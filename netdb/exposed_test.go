@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -95,7 +96,7 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 				return
 			}
 			wantErr(t, err, netdb.ErrExposed)
-			wantErr(t, netdb.Exposed(path), netdb.ErrExposed)
+			wantErr(t, bookfile.Exposed(path), netdb.ErrExposed)
 			opts := Options()
 			opts.ReadOnly = true
 			look := OpenAt(t, path, opts)

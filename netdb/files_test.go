@@ -18,6 +18,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -136,7 +137,7 @@ func TestF15OneOpenerByWhateverName(t *testing.T) {
 		if said := elsewhere(t, name); !strings.Contains(said, netdb.ErrLocked.Error()) || !strings.Contains(said, want) {
 			t.Errorf("%s in another process: %s", name, said)
 		}
-		_, err = netdb.MoveAside(name, noon)
+		_, err = bookfile.MoveAside(name, noon)
 		if name != at("link.db") && name != at("link of a link.db") && !errors.Is(err, netdb.ErrLocked) {
 			t.Errorf("%s moved aside: %v", name, err)
 		}

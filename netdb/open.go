@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ipamd/ipamd/migrations"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // applicationID marks the file as a lease book of ipamd: "ipam" in ASCII.
@@ -40,7 +40,7 @@ func Open(path string, opts Options) (*Book, error) {
 	}
 	real := path
 	if err == nil {
-		real, err = RealPath(path)
+		real, err = bookfile.RealPath(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -51,7 +51,7 @@ func Open(path string, opts Options) (*Book, error) {
 	if damaged || errors.Is(err, ErrReadOnly) {
 		// SQLite calls damaged, too, what the disk could not read, and a book
 		// must not be rebuilt for that.
-		if unread := readThrough(path); unread != nil {
+		if unread := bookfile.ReadThrough(path); unread != nil {
 			return nil, fmt.Errorf("open %s: %w; look after the disk, the book itself may be whole", path, unread)
 		}
 	}
@@ -61,34 +61,15 @@ func Open(path string, opts Options) (*Book, error) {
 	return b, err
 }
 
-// readThrough reads the book and its log to their ends. This process may not have the
-// book open: closing a descriptor drops SQLite's locks.
-func readThrough(path string) error {
-	for _, name := range []string{path, path + "-wal"} {
-		f, err := openRegular(name, os.O_RDONLY)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // An opening is a store on its way: what a start alone does, and what it alone knows.
 type opening struct {
 	*store
-	foundLog logEnd // as it was before
-	idx      *index // once it is read
+	foundLog bookfile.Log // as it was before
+	idx      *index       // once it is read
 }
 
 func open(path string, opts Options) (*Book, error) {
-	s := &store{path: path, opts: &opts, clock: &clock{read: opts.Now}, mark: marker{path: markPath(path)}}
+	s := &store{path: path, opts: &opts, clock: &clock{read: opts.Now}, mark: bookfile.MarkerOf(path)}
 	o := &opening{store: s}
 	if err := o.open(); err != nil {
 		return nil, errors.Join(o.refuse(err), s.close(false))
@@ -177,7 +158,7 @@ func (o *opening) open() error {
 	o.clock.begin()
 	o.bootID = o.clock.last.BootID
 	if !o.opts.ReadOnly {
-		if err := Exposed(o.path); err != nil { // before a new one is made
+		if err := bookfile.Exposed(o.path); err != nil { // before a new one is made
 			return err
 		}
 	}
@@ -202,20 +183,22 @@ func (o *opening) open() error {
 
 // takeLock locks the book's file, or a new one where there is none.
 func (o *opening) takeLock() (err error) {
-	o.file, err = lockFile(o.path, false)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	o.file, err = bookfile.Lock(o.path, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		if orphan := o.checkOrphanLog(); orphan != nil || o.opts.ReadOnly {
+			return cmp.Or(orphan, err)
+		}
+		o.file, err = bookfile.Lock(o.path, true)
 	}
-	if orphan := o.checkOrphanLog(); orphan != nil || o.opts.ReadOnly {
-		return cmp.Or(orphan, err)
+	if errors.Is(err, bookfile.ErrNotRegular) {
+		return fmt.Errorf("%w: %w", ErrNotABook, err)
 	}
-	o.file, err = lockFile(o.path, true)
 	return err
 }
 
 // openForWriting opens a book that is accepted, or makes a new one.
 func (o *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
-	if err := o.checkBeside(); err != nil {
+	if err := o.file.CheckBeside(); err != nil {
 		return err
 	}
 	if o.writerDB, err = sql.Open("sqlite", o.dsn("rw", false)); err != nil {
@@ -264,55 +247,6 @@ func (o *opening) refuse(err error) error {
 			o.path, err, next)
 	}
 	return fmt.Errorf("open %s: %w", o.path, err)
-}
-
-// setPragmas sets what belongs to the file and asserts what belongs to the
-// connections. From here on the log is there, and so is its index.
-func (o *opening) setPragmas(ctx context.Context) error {
-	for _, p := range []string{`journal_mode = WAL`, `wal_autocheckpoint = 0`, fmt.Sprintf(`journal_size_limit = %d`, longLog*pageSize)} {
-		if _, err := o.conn.ExecContext(ctx, `PRAGMA `+p); err != nil {
-			return o.classify("set "+p, err)
-		}
-	}
-	if err := o.readNothing(ctx, o.conn); err != nil { // the log is made for the first reader
-		return o.classify("open the log", err)
-	}
-	// The names of file and log must survive power loss, too, not only their
-	// bytes. SQLite syncs the folder with its first sync of a log, and drops
-	// the error of that: on a disk that fails, what it then acknowledged was
-	// in a file without a name.
-	if err := syncDir(filepath.Dir(o.path)); err != nil {
-		return err
-	}
-	if err := o.wantPragmas(ctx); err != nil {
-		return err
-	}
-	if err := o.checkBeside(); err != nil { // again, with what SQLite has made or opened
-		return err
-	}
-	return o.files.remember(o.path, o.file.id)
-}
-
-func (o *opening) readNothing(ctx context.Context, q querier) error {
-	var tables int
-	return q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables)
-}
-
-func (o *opening) wantPragmas(ctx context.Context) error {
-	want := map[string]string{"synchronous": "2", "foreign_keys": "1", "journal_mode": "wal"}
-	if o.opts.Synchronous == "normal" {
-		want["synchronous"] = "1"
-	}
-	for pragma, value := range want {
-		var got string
-		if err := o.conn.QueryRowContext(ctx, `PRAGMA `+pragma).Scan(&got); err != nil {
-			return o.classify("read "+pragma, err)
-		}
-		if got != value {
-			return fmt.Errorf("PRAGMA %s is %s, not %s", pragma, got, value)
-		}
-	}
-	return nil
 }
 
 // migrate brings the schema up, each step whole or not at all.

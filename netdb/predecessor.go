@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // ErrNotPredecessor means that a file is not one of the program that kept the addresses
@@ -32,7 +34,7 @@ var predecessorColumns = map[string][]string{
 func ReadPredecessor(path string) (s Salvaged, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
 	defer cancel()
-	real, err := RealPath(path)
+	real, err := bookfile.RealPath(path)
 	if err == nil {
 		err = s.predecessor(ctx, real)
 	}
@@ -49,7 +51,7 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "book.db")
-	if err := errors.Join(copyFile(ctx, path, copied), copyFile(ctx, path+"-wal", copied+"-wal")); err != nil {
+	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd); err != nil {
 		return err
 	}
 	head := make([]byte, len(sqliteMagic))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // room is how much must be free before a book that could not be written is
@@ -38,12 +40,12 @@ func (u *upkeep) Retry(ctx context.Context) error {
 	if u.opts.ReadOnly {
 		return why.why
 	}
-	if errors.Is(why.why, ErrMoved) && u.store.files.check(allFiles) != nil {
+	if errors.Is(why.why, ErrMoved) && u.store.away(bookfile.AllFiles) != nil {
 		if err := u.writer.lock(ctx); err != nil {
 			return fmt.Errorf("write to %s: %w", u.store.path, err)
 		}
 		defer u.writer.unlock()
-		return cmp.Or(u.store.rescue(), u.store.look(allFiles), why.why)
+		return cmp.Or(u.store.rescue(), u.store.look(bookfile.AllFiles), why.why)
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(u.store.path), &disk); err != nil {
@@ -77,7 +79,7 @@ func (u *upkeep) Retry(ctx context.Context) error {
 	if err != nil {
 		return u.store.classify("write to "+u.store.path, err)
 	}
-	if err := u.store.look(allFiles); err != nil {
+	if err := u.store.look(bookfile.AllFiles); err != nil {
 		return err
 	}
 	u.store.readonly.Store(nil)

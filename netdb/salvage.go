@@ -1,14 +1,11 @@
 package netdb
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
@@ -17,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ipamd/ipamd/migrations"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // Salvaged is what could be read of a broken book. Witnesses can report again
@@ -62,9 +58,6 @@ type Salvaged struct {
 // a long one.
 const salvageWithin = 5 * time.Minute
 
-// longestLog bounds a log that is read into memory, in bytes.
-const longestLog = 2 << 30
-
 // Salvage reads what it can of the broken book at path, its log included. It
 // works on a copy in the folder for temporary files, so that not a byte of the
 // original changes. What cannot be read is reported, not fatal: the error is about
@@ -79,7 +72,7 @@ const longestLog = 2 << 30
 func Salvage(path string) (s Salvaged, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
 	defer cancel()
-	real, err := RealPath(path)
+	real, err := bookfile.RealPath(path)
 	if err == nil {
 		err = s.salvage(ctx, real)
 	}
@@ -96,7 +89,7 @@ func (s *Salvaged) salvage(ctx context.Context, path string) error {
 	}
 	defer os.RemoveAll(dir)
 	copied := filepath.Join(dir, "book.db")
-	if err := cmp.Or(copyFile(ctx, path, copied), copyFile(ctx, path+"-wal", copied+"-wal")); err != nil {
+	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd); err != nil {
 		return err
 	}
 	repaired, err := repairHeader(copied)
@@ -112,7 +105,7 @@ func (s *Salvaged) salvage(ctx context.Context, path string) error {
 	}
 	if why != "" {
 		s.Problems = append(s.Problems, "the log: "+why+"; read with all that lies behind")
-		if err := joinLog(copied + "-wal"); err != nil {
+		if err := bookfile.JoinLog(copied); err != nil {
 			return err
 		}
 	}
@@ -190,15 +183,15 @@ func (c *bookCopy) has(ctx context.Context, tables ...string) error {
 // acknowledged, "" when it would not. It looks at a copy, and at the mark beside the
 // book.
 func brokenLog(ctx context.Context, book, copied string) (string, error) {
-	end, err := readLog(copied + "-wal")
-	if err != nil || end.broken != "" || end.bad == 0 {
-		return end.broken, err
+	end, err := bookfile.ReadLog(copied)
+	if err != nil || end.Broken != "" || end.Bad == 0 {
+		return end.Broken, err
 	}
-	m, err := readMark(book)
+	m, err := bookfile.ReadMark(book)
 	if err != nil || m == nil {
 		return "", err
 	}
-	bytes, err := os.ReadFile(copied + "-wal") // to close a copy folds it
+	bytes, err := os.ReadFile(copied + bookfile.LogEnd) // to close a copy folds it
 	if err != nil {
 		return "", err
 	}
@@ -212,13 +205,13 @@ func brokenLog(ctx context.Context, book, copied string) (string, error) {
 	if read == nil {
 		read = c.QueryRowContext(ctx, `SELECT epoch, `+lastRev+` FROM book`).Scan(&epoch, &rev)
 	}
-	if err := errors.Join(c.Close(), os.WriteFile(copied+"-wal", bytes, 0o600)); err != nil {
+	if err := errors.Join(c.Close(), os.WriteFile(copied+bookfile.LogEnd, bytes, 0o600)); err != nil {
 		return "", err
 	}
-	if read != nil || epoch != m.epoch || rev >= m.rev {
+	if read != nil || epoch != m.Epoch || rev >= m.Rev {
 		return "", nil
 	}
-	return fmt.Sprintf("frame %d of it is not whole, and revision %d was acknowledged", end.bad, m.rev), nil
+	return fmt.Sprintf("frame %d of it is not whole, and revision %d was acknowledged", end.Bad, m.Rev), nil
 }
 
 func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
@@ -316,52 +309,6 @@ func (s *Salvaged) problem(doing string, err error) {
 	}
 }
 
-// copyFile copies a file; one that is not there is an error for the book, and
-// none for its log. It fails rather than fill the disk that the copy is made on.
-func copyFile(ctx context.Context, from, to string) error {
-	in, err := openRegular(from, os.O_RDONLY)
-	if errors.Is(err, fs.ErrNotExist) && filepath.Ext(to) != ".db" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(to), &disk); err != nil {
-		return err
-	}
-	if room := int64(disk.Bavail) * disk.Bsize / 2; st.Size() > room {
-		return fmt.Errorf("%s has %d bytes, and a copy in %s may have %d: name another folder by TMPDIR", from, st.Size(), filepath.Dir(to), room)
-	}
-	if filepath.Ext(to) != ".db" && st.Size() > longestLog {
-		return fmt.Errorf("%s has %d bytes, and a log that can be read up to %d: move it away to go on without it", from, st.Size(), longestLog)
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, io.LimitReader(untilDone{ctx, in}, st.Size()))
-	return errors.Join(err, out.Close())
-}
-
-// untilDone reads until a context ends.
-type untilDone struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (r untilDone) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.Reader.Read(p)
-}
-
 // repairHeader writes the header that every book has (SQLite's file format,
 // section 1.3) over one that is destroyed, in the copy.
 func repairHeader(path string) (repaired bool, err error) {
@@ -375,14 +322,14 @@ func repairHeader(path string) (repaired bool, err error) {
 		return false, err
 	}
 	was := make([]byte, len(sqliteMagic))
-	if _, err := f.ReadAt(was, 0); err != nil || string(was) == sqliteMagic || st.Size() < pageSize {
+	if _, err := f.ReadAt(was, 0); err != nil || string(was) == sqliteMagic || st.Size() < bookfile.PageSize {
 		return false, nil // whole, or nothing behind it
 	}
 	h := make([]byte, 0, 100)
 	h = append(h, sqliteMagic...)
-	h = binary.BigEndian.AppendUint16(h, pageSize)
+	h = binary.BigEndian.AppendUint16(h, bookfile.PageSize)
 	h = append(h, 2, 2, 0, 64, 32, 32) // WAL; payload fractions, fixed
-	for _, v := range [...]uint32{1, uint32(st.Size() / pageSize), 0, 0, 1, 4, 0, 0, 1, 0, 0, applicationID} {
+	for _, v := range [...]uint32{1, uint32(st.Size() / bookfile.PageSize), 0, 0, 1, 4, 0, 0, 1, 0, 0, applicationID} {
 		h = binary.BigEndian.AppendUint32(h, v)
 	}
 	h = append(h[:92], 0, 0, 0, 1, 0, 0, 0, 0)

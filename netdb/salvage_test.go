@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -237,7 +238,7 @@ func TestARebuiltBookRestsWhatCooled(t *testing.T) {
 	Pool(t, b, "default", "10.8.64.0/30")
 	cools := Cool(t, b, Reserve(t, b, "a"))
 	Close(t, b)
-	to, err := netdb.MoveAside(path, noon)
+	to, err := bookfile.MoveAside(path, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

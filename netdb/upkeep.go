@@ -17,8 +17,6 @@ const (
 	// stepPages is more than a step writes into the log: a page of each index, and
 	// what splits.
 	stepPages = 8
-	// pageSize is that of the book and of its log, in bytes: SQLite's own.
-	pageSize = 4096
 )
 
 const (

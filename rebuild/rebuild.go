@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/reconciler"
 )
 
@@ -43,7 +44,7 @@ type Parts struct {
 // Run rebuilds the book. After an error the old one is in its place, or the
 // error says that running again finishes.
 func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
-	path, err := netdb.RealPath(r.Config.Book.Path)
+	path, err := bookfile.RealPath(r.Config.Book.Path)
 	if err != nil {
 		return nil, noBook(err)
 	}
@@ -125,7 +126,7 @@ func (r *Rebuild) reason() (why, err error) {
 	path := r.Config.Book.Path
 	st, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		if log, err := exists(path + "-wal"); err != nil || log {
+		if log, err := exists(path + bookfile.LogEnd); err != nil || log {
 			return fmt.Errorf("%w: its log is there, and the book itself is not", netdb.ErrDamaged), err
 		}
 		return nil, noBook(err)
@@ -196,7 +197,7 @@ func (r *Rebuild) finish(s Swap) (*Report, error) {
 	}
 	defer book.Close()
 	out := reportOf(book)
-	out.Book, out.Finished, out.Aside = s.Path, true, s.movedAside()
+	out.Book, out.Finished, out.Aside = s.Path, true, bookfile.MovedAside(s.Path)
 	if aside != "" && aside != out.Aside {
 		out.Unexplained = append(out.Unexplained, "the old book's log was moved for itself, to "+aside)
 	}

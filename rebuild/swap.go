@@ -7,13 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // A Swap puts a new book in the place of the one at its path. A crash leaves
@@ -28,8 +26,8 @@ type Swap struct{ Path string }
 
 // Rebuilding is where a new book is made, rebuilt where it lies once it is
 // whole and durable.
-func (s Swap) Rebuilding() string { return s.Path + netdb.RebuildingEnd }
-func (s Swap) Sealed() string     { return s.Path + netdb.RebuiltEnd }
+func (s Swap) Rebuilding() string { return s.Path + bookfile.RebuildingEnd }
+func (s Swap) Sealed() string     { return s.Path + bookfile.RebuiltEnd }
 
 // Cut reports whether a rebuild ended after it had moved the old book away.
 func (s Swap) Cut() (bool, error) {
@@ -44,7 +42,7 @@ func (s Swap) Cut() (bool, error) {
 // closed. It refuses where a rebuilt book waits to be moved in: a daemon that begins an
 // empty one there forgets what cools and who is paused.
 func Guard(path string) (io.Closer, error) {
-	real, err := netdb.RealPath(path)
+	real, err := bookfile.RealPath(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -93,7 +91,7 @@ func (s Swap) Lock(how int) (*os.File, error) {
 func (s Swap) discard() error {
 	var errs []error
 	for _, name := range []string{s.Rebuilding(), s.Sealed()} {
-		for _, part := range []string{"", "-wal", "-shm", "-mark"} {
+		for _, part := range bookfile.Parts {
 			if err := os.Remove(name + part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -116,7 +114,7 @@ func (s Swap) finish(now time.Time) (aside string, err error) {
 	case err != nil:
 		return "", err
 	case !in:
-		aside, err = netdb.MoveAside(s.Path, now)
+		aside, err = bookfile.MoveAside(s.Path, now)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return aside, err
 		}
@@ -138,19 +136,19 @@ func (s Swap) finish(now time.Time) (aside string, err error) {
 // is moved away, and the mark at its place is the new one's.
 func (s Swap) markIsIn() (bool, error) {
 	there := make(map[string]bool)
-	for _, name := range []string{s.Path, s.Path + "-wal", s.Path + "-mark", s.Sealed() + "-mark"} {
+	for _, name := range []string{s.Path, s.Path + bookfile.LogEnd, s.Path + bookfile.MarkEnd, s.Sealed() + bookfile.MarkEnd} {
 		is, err := exists(name)
 		if err != nil {
 			return false, err
 		}
 		there[name] = is
 	}
-	return there[s.Path+"-mark"] && !there[s.Path] && !there[s.Path+"-wal"] && !there[s.Sealed()+"-mark"], nil
+	return there[s.Path+bookfile.MarkEnd] && !there[s.Path] && !there[s.Path+bookfile.LogEnd] && !there[s.Sealed()+bookfile.MarkEnd], nil
 }
 
 // Seal makes the new book durable under the name that says that it is whole.
 func (s Swap) Seal() error {
-	if st, err := os.Stat(s.Rebuilding() + "-wal"); err == nil && st.Size() > 0 {
+	if st, err := os.Stat(s.Rebuilding() + bookfile.LogEnd); err == nil && st.Size() > 0 {
 		return fmt.Errorf("%s-wal has not been folded into its book", s.Rebuilding())
 	}
 	if err := syncPath(s.Rebuilding()); err != nil {
@@ -168,26 +166,10 @@ func (s Swap) Seal() error {
 
 // moveMark moves the note of a book's last revision to where the book goes.
 func moveMark(from, to string) error {
-	if err := os.Rename(from+"-mark", to+"-mark"); !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(from+bookfile.MarkEnd, to+bookfile.MarkEnd); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil // an earlier run has moved it
-}
-
-// movedAside names the last book that was moved away here; "" when there is
-// none.
-func (s Swap) movedAside() string {
-	names, err := os.ReadDir(filepath.Dir(s.Path))
-	if err != nil {
-		return ""
-	}
-	for _, e := range slices.Backward(names) {
-		name := filepath.Join(filepath.Dir(s.Path), e.Name())
-		if strings.HasPrefix(name, s.Path+".broken-") && !strings.HasSuffix(name, "-wal") && !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-mark") {
-			return name
-		}
-	}
-	return ""
 }
 
 // exists reports a regular file. What is anything else was not made by a rebuild, and

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
 // A TakeIn makes a new book from an older record, the present book and what lives now: a
@@ -40,7 +41,7 @@ func (k *TakeIn) source() string {
 // Run takes the file in. After an error the present book is in its place, or the error says
 // what finishes it.
 func (k *TakeIn) Run(ctx context.Context) (*Report, error) {
-	path, err := netdb.RealPath(k.Config.Book.Path)
+	path, err := bookfile.RealPath(k.Config.Book.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (k *TakeIn) present() (old netdb.Salvaged, is string, err error) {
 	path := k.Config.Book.Path
 	switch st, err := os.Lstat(path); {
 	case errors.Is(err, os.ErrNotExist):
-		if log, err := exists(path + "-wal"); err != nil || log {
+		if log, err := exists(path + bookfile.LogEnd); err != nil || log {
 			return old, "", errors.Join(err, fmt.Errorf(`%s-wal is there and the book itself is not; "ipamd rebuild" moves it away`, path))
 		}
 		return old, "there was none", nil

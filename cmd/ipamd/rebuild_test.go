@@ -22,6 +22,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/rebuild"
 )
 
@@ -460,20 +461,20 @@ func TestL13RebuildIsCut(t *testing.T) {
 		"when the old book is away": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
 			must(t, s.Seal())
-			_, err := netdb.MoveAside(s.Path, time.Now())
+			_, err := bookfile.MoveAside(s.Path, time.Now())
 			must(t, err)
 		},
 		"when its mark is in": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
 			must(t, s.Seal())
-			_, err := netdb.MoveAside(s.Path, time.Now())
+			_, err := bookfile.MoveAside(s.Path, time.Now())
 			must(t, err)
 			must(t, os.Rename(s.Sealed()+"-mark", s.Path+"-mark"))
 		},
 		"when the new one is in": func(t *testing.T, w *world, s rebuild.Swap, make func()) {
 			make()
 			must(t, s.Seal())
-			_, err := netdb.MoveAside(s.Path, time.Now())
+			_, err := bookfile.MoveAside(s.Path, time.Now())
 			must(t, err)
 			must(t, errors.Join(os.Rename(s.Sealed()+"-mark", s.Path+"-mark"), os.Rename(s.Sealed(), s.Path)))
 		},

@@ -10,7 +10,8 @@ type room struct {
 // rooms has every package of ours. A new one needs its line.
 var rooms = []room{
 	{"migrations", nil, "the schema is text; what it means is netdb's to know"},
-	{"netdb", []string{"migrations", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"netdb/bookfile", nil, "it keeps files: what is in a book, and whether it may be opened, is decided above it"},
+	{"netdb", []string{"migrations", "netdb/bookfile", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
 	{"census", []string{"internal/broadcast"}, "witnesses post here and those that decide read here, so it can depend on neither"},
 	{"workload", []string{"netdb", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},
@@ -48,10 +49,10 @@ var rooms = []room{
 	{"routes", []string{"api", "client", "internal/broadcast"}, "a gateway imports it, and must not get the daemon with it"},
 	{"client/answer", []string{"api"}, "what an answer means does not depend on how it came"},
 	{"client", []string{"api", "client/answer"}, "a sandbox runtime imports it, and must not get the daemon with it"},
-	{"config", []string{"api", "netdb", "internal/nearest", "internal/ranges"}, "options are values: what acts on them is given them, and knows no file"},
+	{"config", []string{"api", "netdb", "netdb/bookfile", "internal/nearest", "internal/ranges"}, "options are values: what acts on them is given them, and knows no file"},
 	{"config/reload", []string{"config", "internal/logging", "internal/supervisor", "netdb"}, "it has the book take over what a file says; what follows from that, the rooms read in the book"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "enforce", "netdb", "reconciler", "server", "wake", "wake/catch", "wake/idle", "warm", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
-	{"rebuild", []string{"census", "config", "netdb", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
+	{"rebuild", []string{"census", "config", "netdb", "netdb/bookfile", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
 	{"docker", []string{"api", "client", "server/socket"}, "other people's protocol, on a socket of its own: it asks the daemon as any client does"},
 	{"cmd/ipamd", []string{"adoption", "allocation", "allocator", "api", "binding", "bridge", "census", "client", "config", "config/reload", "docker", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "plumb/helper", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/idle", "wake/tasks", "warm", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},

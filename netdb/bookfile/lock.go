@@ -1,11 +1,10 @@
-package netdb
+package bookfile
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,55 +20,37 @@ import (
 // SQLite opens the book and closed after SQLite closed it. So no library that opens
 // the file by its path, and closes it again, can take it.
 
-// opened holds the books that this process has open, by identity. A second
-// opening must not even open the file: closing it again would drop the POSIX
-// locks of the first.
-var opened sync.Map
-
-// A bookFile is the locked file of a book.
-type bookFile struct {
-	*os.File
-	id ident
-}
-
-func (f *bookFile) Close() error {
-	defer opened.Delete(f.id)
-	return f.File.Close()
-}
-
-// RealPath returns the path under which SQLite keeps log and index beside the
-// real file, whatever symlinks the given one goes through. A file that is not
-// there yet is resolved by its folder; a folder that is not there is left as it
-// is. A link to a file that is not there is refused: it is more likely a disk
-// that is not mounted than a wish for a new book.
-func RealPath(path string) (string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return real, err
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return "", fmt.Errorf("%s is a link to a file that is not there", path)
-	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return path, nil
-	}
-	return filepath.Join(dir, filepath.Base(path)), err
-}
+// ErrLocked means that another process, or this one, has the book open.
+var ErrLocked = errors.New("the book is in use")
 
 // errOtherNames refuses a book with a second hard link: SQLite keeps a log
 // beside each name, and what is acknowledged in one is unknown to the other.
 var errOtherNames = errors.New("the file has another name, a hard link, with a log of its own")
 
-// lockFile opens the file at a resolved path, and locks it, or refuses at once:
+// errReplaced means that another file came to the path before the lock.
+var errReplaced = errors.New("the file was replaced while it was opened")
+
+// opened holds the books that this process has open, by identity. A second
+// opening must not even open the file: closing it again would drop the POSIX
+// locks of the first.
+var opened sync.Map
+
+// A File is the locked file of a book. Its name is the path at which it was locked.
+type File struct {
+	*os.File
+	id ident
+}
+
+func (f *File) Close() error {
+	defer opened.Delete(f.id)
+	return f.File.Close()
+}
+
+// Lock opens the file at a resolved path, and locks it, or refuses at once:
 // [ErrLocked] names the process that has it. It makes an empty file, readable by
 // its owner only, when there is none and create is set; else the error is
 // fs.ErrNotExist. What is there is not changed.
-func lockFile(path string, create bool) (*bookFile, error) {
+func Lock(path string, create bool) (*File, error) {
 	tries := 16 // a file that is replaced each time between opening and locking
 	for until := time.Now().Add(forkMost); ; {
 		f, err := lockOnce(path, create)
@@ -95,12 +76,9 @@ const forkMost = time.Second
 // that is being started, or in another PID namespace.
 var errForked = fmt.Errorf("%w by a process that cannot be named: one of another PID namespace (a container), or one that is being started", ErrLocked)
 
-// errReplaced means that another file came to the path before the lock.
-var errReplaced = errors.New("the file was replaced while it was opened")
-
-func lockOnce(path string, create bool) (_ *bookFile, err error) {
+func lockOnce(path string, create bool) (_ *File, err error) {
 	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %w", ErrNotABook, errNoFile) // before a device is opened
+		return nil, ErrNotRegular // before a device is opened
 	}
 	lockedBy := func(pid int) error { return fmt.Errorf("%w by process %s", ErrLocked, nameOf(pid)) }
 	id, err := identOf(path)
@@ -118,7 +96,7 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 	if err != nil {
 		return nil, unwrapPath(err)
 	}
-	f := &bookFile{File: raw}
+	f := &File{File: raw}
 	locked := false
 	defer func() {
 		if err != nil && !locked {
@@ -132,7 +110,7 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%w: %w", ErrNotABook, errNoFile)
+		return nil, ErrNotRegular
 	}
 	f.id = ident{uint64(st.Dev), st.Ino}
 	if _, here := opened.LoadOrStore(f.id, true); here {
@@ -155,14 +133,6 @@ func lockOnce(path string, create bool) (_ *bookFile, err error) {
 		return nil, fmt.Errorf(`%w; "find -samefile" on its file system finds it`, errOtherNames)
 	}
 	return f, nil
-}
-
-// unwrapPath takes the path off an error that is wrapped with it anyway.
-func unwrapPath(err error) error {
-	if p, ok := err.(*fs.PathError); ok {
-		return p.Err
-	}
-	return err
 }
 
 // holder is the process that has the flock on a file, as the kernel lists it:
@@ -199,21 +169,4 @@ func nameOf(pid int) string {
 		return strconv.Itoa(pid)
 	}
 	return fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(comm)))
-}
-
-// An ident says which file it is, whatever its name.
-type ident struct{ dev, ino uint64 }
-
-// identOf returns the identity of what lies at a path, which may be a link.
-func identOf(path string) (ident, error) {
-	var st unix.Stat_t
-	for {
-		err := unix.Lstat(path, &st)
-		if err == nil {
-			return ident{uint64(st.Dev), st.Ino}, nil
-		}
-		if err != unix.EINTR {
-			return ident{}, &fs.PathError{Op: "lstat", Path: path, Err: err}
-		}
-	}
 }

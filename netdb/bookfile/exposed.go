@@ -1,4 +1,4 @@
-package netdb
+package bookfile
 
 import (
 	"cmp"
@@ -14,52 +14,11 @@ import (
 
 // A user who can write to a book, or make files beside it, decides what is in it. A
 // planted link, pipe or device beside a book has a program of root's write to another
-// file, or wait without end. What only reads follows none of them; what writes also
-// wants to know whose they are.
+// file, or wait without end. What only reads follows none of them, see [OpenRegular]; what
+// writes also wants to know whose they are.
 
-var (
-	errNoFile  = errors.New("it is no regular file")
-	errTooLong = errors.New("it is longer than any book")
-)
-
-// mostBytes bounds a file that is read to its end, in bytes.
-const mostBytes = 64 << 30
-
-// openRegular opens a file that is neither a link nor a pipe nor a device, whose
-// opening or reading could wait without end, or do something. flags are those of
-// os.OpenFile. One that is opened for writing has one name.
-func openRegular(path string, flags int) (*os.File, error) {
-	if st, err := os.Lstat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errNoFile} // before a device is opened
-	}
-	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	st, err := statOf(f)
-	switch {
-	case err != nil:
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = errNoFile
-	case st.Size > mostBytes:
-		err = errTooLong
-	case flags&os.O_RDWR != 0 && st.Nlink > 1:
-		err = errOtherNames
-	}
-	if err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "open", Path: path, Err: err}, f.Close())
-	}
-	return f, nil
-}
-
-// statOf asks about a file that is open.
-func statOf(f *os.File) (st unix.Stat_t, err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return st, err
-	}
-	return st, errors.Join(conn.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }), err)
-}
+// ErrExposed means that all users may write to the book, or make files beside it.
+var ErrExposed = errors.New("any user may write to it")
 
 // An exposure is what lets others than the daemon change a book: a file or a folder,
 // as it is.
@@ -124,27 +83,28 @@ func Exposed(path string) error {
 	return cmp.Or(folder.worldWritable(), book.worldWritable())
 }
 
-// exposed says who else may change an open book, "" for no one. For a book
+// ExposedTo says who else may change an open book, "" for no one. For a book
 // that is only read, what is open to all users or to a group counts.
-func (s *store) exposed() string {
+func (f *File) ExposedTo(readOnly bool) string {
 	var found []string
-	folder, err := lookAt(filepath.Dir(s.path), unix.O_DIRECTORY)
+	path := f.Name()
+	folder, err := lookAt(filepath.Dir(path), unix.O_DIRECTORY)
 	looks := []exposure{folder}
 	if err != nil {
 		looks = nil // it was taken away, which is reported as that
 	}
-	if st, err := statOf(s.file.File); err == nil {
-		looks = append(looks, exposure{s.path, st})
+	if st, err := statOf(f.File); err == nil {
+		looks = append(looks, exposure{path, st})
 	}
 	for _, e := range looks {
-		if s.opts.ReadOnly {
+		if readOnly {
 			e.st.Uid = 0
 		}
 		if who := e.others(); who != "" {
 			found = append(found, who)
 		}
 	}
-	for dir := filepath.Dir(filepath.Dir(s.path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(filepath.Dir(path)); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		// Where the sticky bit is set only its owner can move a folder away.
 		if e, err := lookAt(dir, unix.O_DIRECTORY); err == nil && e.worldWritable() != nil && e.st.Mode&unix.S_ISVTX == 0 {
 			found = append(found, dir+": any user may put another folder in the place of the book's")
@@ -153,30 +113,30 @@ func (s *store) exposed() string {
 	return strings.Join(found, "; ")
 }
 
-// checkBeside refuses to write where another user has put a file for SQLite to write
+// CheckBeside refuses to write where another user has put a file for SQLite to write
 // to: a link, a pipe, a file with a second name, or one that is neither ours nor of
 // the owner of the book. A journal is rolled back into the book, and may name another
 // file to be deleted, so it has to be our own.
-func (o *opening) checkBeside() error {
-	book, err := statOf(o.file.File)
+func (f *File) CheckBeside() error {
+	book, err := statOf(f.File)
 	if err != nil {
 		return err
 	}
-	for _, part := range []string{"-wal", "-shm", "-mark", "-journal"} {
-		e, err := lookAt(o.path+part, 0)
+	for _, part := range []string{LogEnd, IndexEnd, MarkEnd, JournalEnd} {
+		e, err := lookAt(f.Name()+part, 0)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
 		case e.st.Mode&unix.S_IFMT != unix.S_IFREG:
-			err = errNoFile
+			err = ErrNotRegular
 		case e.st.Nlink > 1:
 			err = errOtherNames
-		case !ours(e.st.Uid) && (part == "-journal" || e.st.Uid != book.Uid):
+		case !ours(e.st.Uid) && (part == JournalEnd || e.st.Uid != book.Uid):
 			err = fmt.Errorf("it belongs to user %d", e.st.Uid)
 		}
 		if err != nil {
-			return fmt.Errorf("beside it lies %s, which ipamd did not make: %w", o.path+part, err)
+			return fmt.Errorf("beside it lies %s, which ipamd did not make: %w", f.Name()+part, err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package netdb
+package bookfile
 
 import (
 	"os/exec"
@@ -28,7 +28,7 @@ func TestF15AForkKeepsNoLock(t *testing.T) {
 	defer forks.Wait()
 	defer close(stop)
 	for range 2000 {
-		f, err := lockFile(path, true)
+		f, err := Lock(path, true)
 		if err != nil {
 			t.Fatal(err)
 		}

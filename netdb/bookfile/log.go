@@ -1,4 +1,4 @@
-package netdb
+package bookfile
 
 import (
 	"bufio"
@@ -10,6 +10,9 @@ import (
 	"os"
 	"slices"
 )
+
+// PageSize is that of a book and of its log, in bytes: SQLite's own.
+const PageSize = 4096
 
 // SQLite's write-ahead log, section 4 of its file format: a header, and a frame
 // for each page that was written. A frame carries the salts of the header, which
@@ -25,50 +28,50 @@ const (
 	walReadBuffer = 1 << 18
 )
 
-// A logEnd is where SQLite stops reading a log, and what lies behind.
-type logEnd struct {
+// A Log is where SQLite stops reading a log, and what lies behind.
+type Log struct {
 	frames int // that are whole, each with the sum of all before; SQLite reads up to the last commit of them
-	bad    int // the number of the frame that is not, from 1; 0 when the log just ends
-	// tail reports frames of this log behind its end, which stay there when SQLite
+	Bad    int // the number of the frame that is not, from 1; 0 when the log just ends
+	// Tail reports frames of this log behind its end, which stay there when SQLite
 	// goes on in front of them. Those of an older log have other salts.
-	tail bool
-	// broken is why the log is damaged, "" when what is behind the end may be
+	Tail bool
+	// Broken is why the log is damaged, "" when what is behind the end may be
 	// there. A frame that continues a commit is written after that commit succeeded,
 	// and with synchronous = "full" it was on the disk by then. So no power loss,
 	// no kill and no refused commit leaves a commit and its successor behind a frame
 	// that is not whole: of one commit that was not acknowledged, and of refused ones
 	// before it that were longer, there are only frames up to a commit.
-	broken string
+	Broken string
 }
 
-// empty reports that SQLite reads nothing.
-func (e logEnd) empty() bool { return e.frames == 0 && e.bad == 0 && e.broken == "" }
+// Empty reports that SQLite reads nothing.
+func (e Log) Empty() bool { return e.frames == 0 && e.Bad == 0 && e.Broken == "" }
 
-// readLog walks the log at a path. One that is not there is empty.
-func readLog(path string) (logEnd, error) {
-	f, err := openRegular(path, os.O_RDONLY)
+// ReadLog walks the log of the book at a path. One that is not there is empty.
+func ReadLog(book string) (Log, error) {
+	f, err := OpenRegular(book+LogEnd, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
-		return logEnd{}, nil
+		return Log{}, nil
 	}
 	if err != nil {
-		return logEnd{}, err
+		return Log{}, err
 	}
 	defer f.Close()
 	return walkLog(bufio.NewReaderSize(f, walReadBuffer))
 }
 
 // walkLog reads a log to its end. An error is the reader's.
-func walkLog(r io.Reader) (end logEnd, err error) {
+func walkLog(r io.Reader) (end Log, err error) {
 	var h [walHeader]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return logEnd{}, unlessShort(err)
+		return Log{}, unlessShort(err)
 	}
 	l, ok := parseWAL(h[:])
 	if !ok {
 		// The header is synced before the first frame is written.
 		any, err := anything(r)
 		if any {
-			end.broken = "its header is not whole, and there is something behind it"
+			end.Broken = "its header is not whole, and there is something behind it"
 		}
 		return end, err
 	}
@@ -77,23 +80,23 @@ func walkLog(r io.Reader) (end logEnd, err error) {
 	last.sum = l.sum
 	for n := 1; ; n++ {
 		if got, err := io.ReadFull(r, frame); err != nil {
-			if got > 0 && end.bad == 0 {
-				end.bad = n
+			if got > 0 && end.Bad == 0 {
+				end.Bad = n
 			}
 			return end, unlessShort(err)
 		}
 		now := l.head(frame)
 		linked := now.salt == l.salt && now.page != 0 && now.sum == l.sumOf(last.sum, frame)
 		switch {
-		case linked && end.bad == 0:
+		case linked && end.Bad == 0:
 			end.frames = n
-		case end.bad == 0:
-			end.bad = n
-		case linked && last.commits != 0 && end.broken == "":
-			end.broken = fmt.Sprintf("frame %d of it, at byte %d, is not whole, and commits that were acknowledged lie behind it (frame %d)",
-				end.bad, walHeader+(end.bad-1)*len(frame), n-1)
+		case end.Bad == 0:
+			end.Bad = n
+		case linked && last.commits != 0 && end.Broken == "":
+			end.Broken = fmt.Sprintf("frame %d of it, at byte %d, is not whole, and commits that were acknowledged lie behind it (frame %d)",
+				end.Bad, walHeader+(end.Bad-1)*len(frame), n-1)
 		}
-		end.tail = end.tail || end.bad != 0 && now.salt == l.salt
+		end.Tail = end.Tail || end.Bad != 0 && now.salt == l.salt
 		last = now
 	}
 }
@@ -179,19 +182,20 @@ func storedSum(b []byte) walSum {
 	return walSum{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])}
 }
 
-// joinLog makes the frames of a copied log follow each other again, with new sums,
+// JoinLog makes the frames of a copied book's log follow each other again, with new sums,
 // so that SQLite reads all of them: one that is broken is a broken page at most, and
 // one whose header is lost is left out.
-func joinLog(path string) error {
+func JoinLog(book string) error {
+	path := book + LogEnd
 	data, err := os.ReadFile(path)
 	if err != nil || len(data) < walHeader+walFrame {
 		return err
 	}
 	l, ok := parseWAL(data)
 	if !ok { // a log of ours, with the salts of its first frame
-		l = walShape{order: binary.LittleEndian, pageSize: pageSize, salt: [8]byte(data[walHeader+8:])}
+		l = walShape{order: binary.LittleEndian, pageSize: PageSize, salt: [8]byte(data[walHeader+8:])}
 		var h []byte
-		for _, v := range [...]uint32{walMagic, walVersion, pageSize, 0} {
+		for _, v := range [...]uint32{walMagic, walVersion, PageSize, 0} {
 			h = binary.BigEndian.AppendUint32(h, v)
 		}
 		h = append(h, l.salt[:]...)
