@@ -29,8 +29,8 @@ type Watchdog interface {
 	Blockers(l *netdb.Lease) []watchdog.Blocker
 }
 
-// reserve takes an address of the pool for a slot. One whose rest would be cut short for it is for
-// sandboxes alone.
+// reserve takes an address of the pool for a slot, but none whose cooldown would be cut short:
+// these are for sandboxes.
 func (k *Keeper) reserve(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) (*netdb.Lease, error) {
 	family, uid := allocator.V6, netdb.SlotUID(s.ID)
 	if p.Prefix.Addr().Is4() {
@@ -42,8 +42,8 @@ func (k *Keeper) reserve(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) (*
 	}
 	l := r.Leases[0]
 	if r.EarlyReuse {
-		_, err := k.cfg.Book.BreakSlot(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}, l.ID, "its address has not rested")
-		return nil, errors.Join(errors.New("no address of the pool has rested"), err)
+		_, err := k.cfg.Book.BreakSlot(ctx, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}, l.ID, "the cooldown of its address is not over")
+		return nil, errors.Join(errors.New("no address of the pool has cooled for long enough"), err)
 	}
 	return l, nil
 }
@@ -53,8 +53,8 @@ func (k *Keeper) isOurs(netns string) bool {
 	return plumb.IsSlotPath(k.cfg.Book.Holding().RunnerUID, netns)
 }
 
-// inUse says whether an address is seen behind the port of a namespace that a lease of no slot
-// has, or that is quarantined or withheld.
+// inUse reports whether the port of a namespace shows an address that a sandbox's lease has, or that
+// is quarantined or withheld, and not as a slot's.
 func (k *Keeper) inUse(netns string) bool {
 	port, withheld := plumb.HostName(netdb.SlotPort(netns)), k.cfg.Book.Withheld()
 	return slices.ContainsFunc(k.cfg.Board.By(census.Netns), func(s census.Sighting) bool {
@@ -68,8 +68,8 @@ func (k *Keeper) inUse(netns string) bool {
 	})
 }
 
-// holdsOnlyItsPort says whether nothing but its port keeps the release of a sandbox's lease from
-// its end. The port is ipamd's own, and the sandbox has no process any more that the runtime knows.
+// holdsOnlyItsPort reports whether the release of a sandbox's lease waits for nothing but its port,
+// which ipamd made, and no container of it is known to the runtime any more.
 func (k *Keeper) holdsOnlyItsPort(l *netdb.Lease) bool {
 	blockers := k.cfg.Watchdog.Blockers(l)
 	runs := slices.ContainsFunc(workload.About(k.cfg.Board, l).Seen, func(s census.Sighting) bool { return s.Witness == census.Runtime })

@@ -133,7 +133,7 @@ func TestReserve(t *testing.T) {
 		"IPv4":                          {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}}}, "10.8.64.0/24", allocator.V4, "", nil},
 		"IPv6":                          {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}}}, "fd00::/64", allocator.V6, "", nil},
 		"refused":                       {scene{err: full}, "10.8.64.0/24", allocator.V4, full.Error(), nil},
-		"before its cooldown has ended": {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}, EarlyReuse: true}}, "10.8.64.0/24", allocator.V4, "has rested", []string{"l"}},
+		"before its cooldown has ended": {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}, EarlyReuse: true}}, "10.8.64.0/24", allocator.V4, "has cooled", []string{"l"}},
 	} {
 		p := &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "lab", Prefix: netip.MustParsePrefix(c.prefix)}}
 		l, err := c.scene.keeper().reserve(t.Context(), p, netdb.NewSlot{ID: "s"})

@@ -15,10 +15,10 @@ const giveWithin = 5 * time.Second
 // giveLook is between two looks of one that waits.
 const giveLook = 500 * time.Millisecond
 
-// GiveWay has one of a pool's slots give its address to sandboxes, and returns true once a lease
-// of one has ended, so that the caller may ask for an address again. Of callers that wait beside
-// each other each has one of its own. false means that no slot has an address of the pool; an
-// error, that one has and cannot be taken down.
+// GiveWay ends one of a pool's unclaimed slots, so that a sandbox can have its address. It returns
+// true once a slot's lease has ended: the caller may ask for an address again. Of n callers at the
+// same time each gets a slot ended. false means that no slot has an address of the pool; an error
+// means that one has and cannot be taken down.
 func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 	k.mu.Lock()
 	k.giving[pool]++
@@ -45,7 +45,7 @@ func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 			switch {
 			case l.State == netdb.Releasing:
 				ending++
-			case next == nil && !k.worksOn(slot.Netns): // what is being made is not free before it is there
+			case next == nil && !k.worksOn(slot.Netns): // one that is being made cannot be taken down yet
 				next = l
 			}
 		}
@@ -74,8 +74,8 @@ func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 	}
 }
 
-// GiveAddress has the slot that has an address, and that no sandbox has, give it up: true once its
-// lease has ended. false means that no such slot has it; an error, that it cannot be taken down.
+// GiveAddress ends the unclaimed slot that has an address, and returns true once its lease has
+// ended. false means that no such slot has the address; an error, that the slot cannot be taken down.
 func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, giveWithin)
 	defer cancel()
@@ -92,9 +92,9 @@ func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error)
 		changed := k.cfg.Book.Changed()
 		l, err := k.cfg.Book.Lease(id)
 		switch {
-		case err != nil: // a claim gives it another id
+		case err != nil: // it has ended, or was claimed: a claim gives the lease another id
 			return true, nil
-		case l.State != netdb.Releasing && !l.State.Open(): // quarantined, or it rests
+		case l.State != netdb.Releasing && !l.State.Open(): // quarantined or cooling
 			return false, nil
 		case l.State == netdb.Releasing, k.worksOn(l.Netns):
 		case !k.cfg.Helper.Present():

@@ -50,9 +50,9 @@ type Config struct {
 	Helper    Helper
 	Profile   func(bridge string) netdb.Profile // of slots, beside what their pools say
 	Allocator Allocator                         // gives slots their addresses
-	Board     Board                             // what is seen in a namespace that the book does not know: a book that was lost knows none
-	Ports     Ports                             // a slot whose port has left its bridge is not given
-	Watchdog  Watchdog                          // what a sandbox's release waits for: its port goes with its slot
+	Board     Board                             // shows whether a namespace that the book does not know is in use: after a lost book none is known
+	Ports     Ports                             // show whether a slot's port has left its bridge
+	Watchdog  Watchdog                          // says what a sandbox's release waits for: where it is the port alone, the slot is taken down
 	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
 	// that reason wraps it.
 	NoHelper error
@@ -64,56 +64,64 @@ type Config struct {
 
 // Bounds of what is done at once, and of how often.
 const (
-	most     = 24                     // pieces of work under way: some wait for a commit while others are with the kernel
-	downs    = 4                      // namespaces that are taken down at once: the kernel's lock is held for long by each
-	gentle   = 4                      // slots of a pool that are made at once while it has many: claims wait for the same lock
-	gather   = 100 * time.Millisecond // between looks while slots are claimed: most claims meet no work
-	patience = time.Minute
-	every    = 30 * time.Second // between readings of the namespaces that are there
-	soon     = time.Second      // between looks at what brings no news: releases of sandboxes, bridges
-	again    = 10 * time.Second // until a namespace is taken down once more, whose lease did not end
+	maxWork       = 24                     // pieces of work under way: some wait for a commit while others wait for the kernel
+	maxTakeDown   = 4                      // namespaces that are taken down at once: each holds the kernel's RTNL lock for long
+	maxMakeReady  = 4                      // slots of a pool that are made at once while half of them are ready: claims wait for the same lock
+	claimDebounce = 100 * time.Millisecond // between looks while slots are claimed, so that most claims meet no work
+	workWithin    = time.Minute            // the deadline of one piece of work
+	listEvery     = 30 * time.Second       // between readings of the namespaces that are there
+	lookEvery     = time.Second            // between looks at what sends no news: releases of sandboxes, bridges
+	retryTakeDown = 10 * time.Second       // before a namespace is taken down once more, because its lease did not end
 )
 
-// A Keeper has the slots be as the pools want them, as far as addresses, helper and kernel
-// allow. Its memory can be thrown away: the next one reads all from the book and the namespaces.
+// A Keeper has the slots made and taken down as [Plan] decides, as far as addresses, helper and
+// kernel allow. Its memory can be thrown away: the next one reads all from the book and the
+// namespaces. It is safe for concurrent use; Run is called once.
 type Keeper struct {
 	cfg  Config
 	kick chan struct{} // one slot: work ended
 
-	mu      sync.Mutex
-	busy    map[string]bool      // namespaces that work is under way on
-	ending  map[string]bool      // leases that are being ended
-	giving  map[string]int       // calls that wait for the address of a slot, by pool
-	vacated map[string]int       // changes that wait for the slots of a pool to end, by pool
-	begun   map[string]int       // slots of each pool whose address is being reserved
-	making  map[string]int       // slots of each pool that are being reserved or made
-	hurry   map[string]bool      // pools that have less than half of their slots, until they are full
-	ends    int                  // namespaces that are being taken down
-	claims  int64                // revision of the claim that was seen last
-	claimed time.Time            // when that was seen
-	spaces  map[string]bool      // namespaces that may be there: listed, or of a slot once
-	down    map[string]time.Time // when namespaces were taken down, or could not be
-	left    map[string]bool      // namespaces that are in use, and of no slot that the book knows
-	checked map[string]bool      // namespaces that were made or checked in this life
-	listed  time.Time            // when a list was asked for last
-	listing bool
-	rests   map[string]*rest // of pools, by uid
-	works   int
-	absent  bool                     // of the helper, and it is in the log
-	looked  time.Time                // at all leases, last
-	bridges map[string]netdb.Profile // of pools that keep slots; Run's own
-	ports   portWatch                // Run's own
+	mu         sync.Mutex
+	busy       map[string]bool      // namespaces that work is under way on
+	ending     map[string]bool      // leases that are being ended
+	giving     map[string]int       // GiveWay calls that wait for the address of a slot, by pool
+	vacating   map[string]int       // Vacate calls that wait for the slots of a pool to end, by pool
+	begun      map[string]int       // slots of each pool whose address is being reserved
+	making     map[string]int       // slots of each pool that are being reserved or made
+	behind     map[string]bool      // pools with fewer than half of their slots ready, until all are
+	takingDown int                  // namespaces that are being taken down
+	claimRev   int64                // revision of the latest claim
+	claimedAt  time.Time            // when that was read
+	spaces     map[string]bool      // namespaces that may be there: listed, or of a slot once
+	takenDown  map[string]time.Time // when a removal of the namespace was last tried
+	reported   map[string]bool      // namespaces of no known slot, of which the log says that they stay
+	checked    map[string]bool      // namespaces that were made or checked by this Keeper
+	listed     time.Time            // when a list was asked for last
+	listing    bool
+	backoffs   map[string]*backoff      // of pools, by uid
+	working    int                      // pieces of work under way, at most maxWork
+	absent     bool                     // the log says that there is no helper
+	looked     time.Time                // when all leases were read last
+	bridges    map[string]netdb.Profile // of pools that keep slots; Run's own
+	ports      portWatch                // Run's own
 }
 
 // New returns a Keeper that does nothing yet.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, kick: make(chan struct{}, 1), busy: make(map[string]bool), ending: make(map[string]bool),
-		giving: make(map[string]int), vacated: make(map[string]int), left: make(map[string]bool), begun: make(map[string]int), making: make(map[string]int), hurry: make(map[string]bool), spaces: make(map[string]bool), down: make(map[string]time.Time), checked: make(map[string]bool),
-		rests: make(map[string]*rest), ports: portWatch{book: cfg.Book, ports: cfg.Ports, board: cfg.Board}}
+	return &Keeper{
+		cfg: cfg, kick: make(chan struct{}, 1),
+		busy: make(map[string]bool), ending: make(map[string]bool),
+		giving: make(map[string]int), vacating: make(map[string]int),
+		begun: make(map[string]int), making: make(map[string]int), behind: make(map[string]bool),
+		spaces: make(map[string]bool), takenDown: make(map[string]time.Time),
+		reported: make(map[string]bool), checked: make(map[string]bool),
+		backoffs: make(map[string]*backoff),
+		ports:    portWatch{book: cfg.Book, ports: cfg.Ports, board: cfg.Board},
+	}
 }
 
-// Run keeps the slots until ctx ends. Work that is under way then ends with it: what was begun
-// of it is finished, or taken down, in the next life.
+// Run keeps the slots until ctx ends, and returns nil. Work that is under way then is cancelled
+// and waited for; what it left half made is finished, or taken down, by the next Run.
 func (k *Keeper) Run(ctx context.Context) error {
 	var works sync.WaitGroup
 	defer works.Wait()
@@ -125,10 +133,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		began := time.Now()
 		k.ports.look(ctx)
 		next := k.step(ctx, &works)
-		// Of a large book no more than a twentieth of the time goes into looks at it.
+		// A step reads the whole book: it may take a twentieth of the time.
 		least := 20 * time.Since(began)
-		if k.gathers() {
-			least = max(least, gather)
+		if k.debounces() {
+			least = max(least, claimDebounce)
 		}
 		pause := time.NewTimer(least)
 		select {
@@ -137,7 +145,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		pause.Stop()
 		for until, waits := time.Now().Add(next), true; waits; {
-			timer.Reset(min(time.Until(until), soon))
+			timer.Reset(min(time.Until(until), lookEvery))
 			waits = false
 			select {
 			case <-ctx.Done():
@@ -148,8 +156,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 			case <-arrived:
 				k.mu.Lock()
 				k.listed, k.looked = time.Time{}, time.Time{}
-				clear(k.down)
-				for _, r := range k.rests {
+				clear(k.takenDown)
+				for _, r := range k.backoffs {
 					r.until = time.Now() // another helper may have what the last one lacked
 				}
 				k.mu.Unlock()
@@ -159,8 +167,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// bridgesDiffer says whether the bridges of pools that keep slots are others than at the last call,
-// as far as slots are made by them: the book does not change with a bridge.
+// bridgesDiffer reports whether a bridge of a pool that keeps slots has changed since the last
+// call, in what slots are made by (its MTU, for example): no change of the book says so.
 func (k *Keeper) bridgesDiffer() bool {
 	now := make(map[string]netdb.Profile)
 	pools, _ := k.cfg.Book.Usage()
@@ -174,21 +182,21 @@ func (k *Keeper) bridgesDiffer() bool {
 	return !same
 }
 
-// step begins what is to be done now, and returns when it is to be looked again if nothing
-// has changed by then.
+// step begins what is to be done now, and returns how long to wait for news before the next
+// step.
 func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Duration) {
 	present := k.cfg.Helper.Present()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if present && !k.listing && time.Since(k.listed) > every {
+	if present && !k.listing && time.Since(k.listed) > listEvery {
 		k.listing, k.listed = true, time.Now()
 		works.Go(func() { k.list(ctx) })
 	}
-	next = every
+	next = listEvery
 	if !present {
-		next = soon
+		next = lookEvery
 	}
-	if k.idle() && time.Since(k.looked) < every {
+	if k.idle() && time.Since(k.looked) < listEvery {
 		k.absent = false
 		return next
 	}
@@ -200,42 +208,44 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 	}
 	k.report(present)
 	if len(view.Unplug) > 0 {
-		next = min(next, soon)
+		next = min(next, lookEvery)
 	}
 	now := time.Now()
-	for _, r := range k.rests {
+	for _, r := range k.backoffs {
 		if r.until.After(now) {
 			next = min(next, r.until.Sub(now))
 		}
 	}
-	begun := maps.Clone(k.begun) // those that the book has by now are counted twice, and made a step later
+	// A plan counts a slot once the book has its lease. One whose address is being reserved may not
+	// be there yet, so as many Make are passed over; a slot too few is made by the next step.
+	begun := maps.Clone(k.begun)
 	k.pace(view)
 	for _, a := range Plan(view) {
-		if k.works >= most && a.Verb != End || a.Verb == TakeDown && k.ends >= downs {
+		if k.working >= maxWork && a.Verb != End || a.Verb == TakeDown && k.takingDown >= maxTakeDown {
 			continue
 		}
 		if a.Verb == Make && begun[a.Pool.UID] > 0 {
 			begun[a.Pool.UID]--
 			continue
 		}
-		if a.Verb == Make && k.making[a.Pool.UID] >= gentle && !k.hurry[a.Pool.UID] {
+		if a.Verb == Make && k.making[a.Pool.UID] >= maxMakeReady && !k.behind[a.Pool.UID] {
 			continue
 		}
-		if a.Verb == Make && k.rests[a.Pool.UID] != nil {
-			if k.rests[a.Pool.UID].tried {
-				continue // after a failure one is tried, and not all
+		if a.Verb == Make && k.backoffs[a.Pool.UID] != nil {
+			if k.backoffs[a.Pool.UID].tried {
+				continue // after a failure one slot is tried, and not all
 			}
-			k.rests[a.Pool.UID].tried = true
+			k.backoffs[a.Pool.UID].tried = true
 		}
 		if a.Verb == TakeDown && a.Lease == nil && k.inUse(a.Netns) {
-			if !k.left[a.Netns] {
-				k.left[a.Netns] = true
+			if !k.reported[a.Netns] {
+				k.reported[a.Netns] = true
 				k.cfg.Log.Warn("a namespace of no known warm slot has an address in use, and stays", "netns", a.Netns)
 			}
 			continue
 		}
-		if at, tried := k.down[a.Netns]; a.Verb == TakeDown && tried && now.Sub(at) < again {
-			next = min(next, again-now.Sub(at))
+		if at, tried := k.takenDown[a.Netns]; a.Verb == TakeDown && tried && now.Sub(at) < retryTakeDown {
+			next = min(next, retryTakeDown-now.Sub(at))
 			continue
 		}
 		k.begin(ctx, works, a)
@@ -246,8 +256,9 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 	return max(next, time.Millisecond)
 }
 
-// idle says that there are no slots and shall be none, as far as that is known without a look
-// at all leases. What a book without its slots has left of them is looked for now and then.
+// idle reports that there are no slots and none are wanted, as far as that shows without a look at
+// all leases. A book that lost its slots may have leases of them: these are looked for at each
+// listEvery.
 func (k *Keeper) idle() bool {
 	pools, _ := k.cfg.Book.Usage()
 	return len(k.spaces) == 0 && len(k.cfg.Book.Slots()) == 0 && !wantsAny(pools)
@@ -264,30 +275,30 @@ func wantsAny(pools []netdb.Usage) bool {
 
 // view reads the book, after the namespaces that memory has; k.mu is held.
 func (k *Keeper) view(present bool) View {
-	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Hands: maps.Clone(k.busy), Resting: make(map[string]bool),
-		Unplug: make(map[string]bool), Kept: make(map[string]bool), Portless: k.ports.lost, Helpless: !present}
-	// A slot that is reserved behind this is in the book that is read next.
+	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Busy: maps.Clone(k.busy), BackingOff: make(map[string]bool),
+		Unplug: make(map[string]bool), Withheld: make(map[string]bool), Portless: k.ports.lost, NoHelper: !present}
+	// A slot that is reserved after this line is in the book, which is read next.
 	for path := range k.spaces {
 		v.Spaces = append(v.Spaces, path)
 	}
 	rows, _ := k.cfg.Book.Leases()
 	for _, w := range k.cfg.Book.Withheld() {
 		if w.Netns != "" && w.State == netdb.Quarantined && !netdb.IsSlotUID(w.UID) {
-			v.Kept[w.Netns] = true
+			v.Withheld[w.Netns] = true
 		}
 	}
 	there := make(map[string]bool)
 	for _, s := range k.cfg.Book.Slots() {
 		v.Slots[s.LeaseID] = s
 		there[s.Netns] = true
-		if !k.down[s.Netns].IsZero() && !k.spaces[s.Netns] {
+		if !k.takenDown[s.Netns].IsZero() && !k.spaces[s.Netns] {
 			continue // taken down, and its lease is about to end
 		}
 		k.spaces[s.Netns] = true
 	}
-	for path := range k.down {
+	for path := range k.takenDown {
 		if !there[path] && !k.spaces[path] {
-			delete(k.down, path)
+			delete(k.takenDown, path)
 		}
 	}
 	for path := range k.checked {
@@ -307,18 +318,18 @@ func (k *Keeper) view(present bool) View {
 	}
 	// Pools last: what was given since counts as given.
 	v.Pools, _ = k.cfg.Book.Usage()
-	k.forgive(v.Pools)
+	k.resetBackoffs(v.Pools)
 	now := time.Now()
-	for uid, r := range k.rests {
-		v.Resting[uid] = r.until.After(now)
+	for uid, r := range k.backoffs {
+		v.BackingOff[uid] = r.until.After(now)
 	}
-	for uid := range k.vacated {
-		v.Resting[uid] = true
+	for uid := range k.vacating {
+		v.BackingOff[uid] = true
 	}
 	return v
 }
 
-// begin does an action beside the loop; k.mu is held.
+// begin has an action done by a goroutine of its own; k.mu is held.
 func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 	switch a.Verb {
 	case Make:
@@ -328,15 +339,15 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 		k.making[a.Pool.UID]++
 		k.work(works, path, func() {
 			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile(a.Pool.Bridge)})
-			k.untry(a.Pool.UID)
+			k.triedOne(a.Pool.UID)
 		}, func() { k.making[a.Pool.UID]-- })
 	case Finish:
-		if r := k.rests[a.Lease.PoolUID]; r == nil || !r.until.After(time.Now()) {
+		if r := k.backoffs[a.Lease.PoolUID]; r == nil || !r.until.After(time.Now()) {
 			k.work(works, a.Netns, func() { k.make(ctx, a.Lease) }, nil)
 		}
 	case TakeDown:
-		k.ends++
-		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) }, func() { k.ends-- })
+		k.takingDown++
+		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) }, func() { k.takingDown-- })
 	case End:
 		if k.ending[a.Lease.ID] {
 			return
@@ -352,44 +363,44 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 	}
 }
 
-// gathers says that slots are being claimed, that no pool is in a hurry for others, and that no
-// call waits for one to end.
-func (k *Keeper) gathers() bool {
+// debounces reports that slots were claimed a moment ago, while no pool is behind and no call
+// waits for a slot to end: the next step may come later, and serve several claims.
+func (k *Keeper) debounces() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.hurry) == 0 && len(k.giving) == 0 && len(k.vacated) == 0 && time.Since(k.claimed) < 10*gather
+	return len(k.behind) == 0 && len(k.giving) == 0 && len(k.vacating) == 0 && time.Since(k.claimedAt) < 10*claimDebounce
 }
 
-// pace notes which pools are in a hurry, and when a slot was claimed last; k.mu is held.
+// pace notes which pools are behind, and when a slot was claimed last; k.mu is held.
 func (k *Keeper) pace(v View) {
 	ready := make(map[string]int)
 	for _, l := range v.Leases {
 		switch s := v.Slots[l.ID]; {
 		case s.Ready(l):
 			ready[l.PoolUID]++
-		case s != nil && s.Claimed && s.Rev > k.claims:
-			k.claims, k.claimed = s.Rev, time.Now()
+		case s != nil && s.Claimed && s.Rev > k.claimRev:
+			k.claimRev, k.claimedAt = s.Rev, time.Now()
 		}
 	}
 	for _, u := range v.Pools {
 		switch n := ready[u.Pool.UID]; {
 		case u.Pool.Warm == nil || n >= u.Pool.Warm.Size:
-			delete(k.hurry, u.Pool.UID)
+			delete(k.behind, u.Pool.UID)
 		case n < (u.Pool.Warm.Size+1)/2:
-			k.hurry[u.Pool.UID] = true
+			k.behind[u.Pool.UID] = true
 		}
 	}
 }
 
-// work does a piece on a namespace, and calls ended, which may be nil, with k.mu held; it is held
-// now too.
+// work runs do, a piece of work on a namespace, in a goroutine of its own, and then calls ended
+// (may be nil). k.mu is held by the caller, and by work around ended, but not around do.
 func (k *Keeper) work(works *sync.WaitGroup, path string, do, ended func()) {
-	k.works++
+	k.working++
 	k.busy[path] = true
 	works.Go(func() {
 		do()
 		k.done(func() {
-			k.works--
+			k.working--
 			delete(k.busy, path)
 			if ended != nil {
 				ended()

@@ -10,17 +10,17 @@ import (
 // A View is all that a plan is made from. The namespaces are read first and the book after
 // them, so that a slot which is begun in between is known.
 type View struct {
-	Pools    []netdb.Usage
-	Leases   []*netdb.Lease
-	Slots    map[string]*netdb.Slot // by lease
-	Profile  func(bridge string) netdb.Profile
-	Hands    map[string]bool // namespaces that work is under way on
-	Resting  map[string]bool // uids of pools whose last slot could not be made, until they are tried again
-	Unplug   map[string]bool // sandboxes' leases of which nothing but the port keeps the release from its end
-	Kept     map[string]bool // namespaces that a lease of a removed pool had: it was removed by force, and its sandbox may live
-	Portless map[string]bool // leases of slots whose port is on no bridge
-	Spaces   []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
-	Helpless bool            // there is no helper to make or take down namespaces
+	Pools      []netdb.Usage
+	Leases     []*netdb.Lease         // of slots, of sandboxes in namespaces of slots, and of their releases
+	Slots      map[string]*netdb.Slot // by lease
+	Profile    func(bridge string) netdb.Profile
+	Busy       map[string]bool // namespaces that work is under way on
+	BackingOff map[string]bool // uids of pools for which no slot is made now: the last one failed, or Vacate waits
+	Unplug     map[string]bool // sandboxes' leases whose release waits for nothing but the port
+	Withheld   map[string]bool // namespaces of leases whose pool was removed by force: their sandboxes may live
+	Portless   map[string]bool // leases of slots whose port is on no bridge
+	Spaces     []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
+	NoHelper   bool            // no helper is there to make or take down namespaces
 }
 
 // A Verb is what is to be done.
@@ -38,7 +38,7 @@ type Action struct {
 	Verb  Verb
 	Pool  *netdb.Pool  // of Make
 	Lease *netdb.Lease // of Finish and End; of TakeDown where a lease has the namespace
-	Netns string       // but of Make: while it is worked on nothing is done. An address would be free before its port is made
+	Netns string       // of all but Make. While work is under way on it nothing else is done: its address would be free before its port is made
 	Why   string       // of End, for a person
 }
 
@@ -47,8 +47,8 @@ func Plan(v View) (out []Action) {
 	for _, u := range v.Pools {
 		out = append(out, v.pool(u)...)
 	}
-	known := make(map[string]bool)
-	maps.Copy(known, v.Kept)
+	known := make(map[string]bool) // namespaces that are not taken down as unknown
+	maps.Copy(known, v.Withheld)
 	for _, l := range v.Leases {
 		slot := v.Slots[l.ID]
 		if slot != nil {
@@ -60,7 +60,7 @@ func Plan(v View) (out []Action) {
 		if slot != nil && l.State == netdb.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: slot.Netns})
 		}
-		// A book that was rebuilt has leases of slots, and no slots.
+		// A book that was rebuilt has the leases of slots, and not what they were made by.
 		if slot == nil && l.State == netdb.Releasing && (netdb.IsSlotUID(l.UID) || v.Unplug[l.ID]) && slices.Contains(v.Spaces, l.Netns) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: l.Netns})
 		}
@@ -73,7 +73,8 @@ func Plan(v View) (out []Action) {
 			out = append(out, Action{Verb: TakeDown, Netns: path})
 		}
 	}
-	lives := make(map[string]bool) // of a lease that is open: the other family of a slot's sandbox
+	// A sandbox with two families has two leases in one namespace: while either is open, it lives there.
+	lives := make(map[string]bool)
 	for _, l := range v.Leases {
 		if l.State.Open() && !netdb.IsSlotUID(l.UID) && l.Netns != "" {
 			lives[l.Netns] = true
@@ -81,7 +82,7 @@ func Plan(v View) (out []Action) {
 	}
 	out = slices.DeleteFunc(out, func(a Action) bool { return a.Verb == TakeDown && lives[a.Netns] })
 	return slices.DeleteFunc(out, func(a Action) bool {
-		return v.Hands[a.Netns] && a.Netns != "" || v.Helpless && a.Verb != End
+		return v.Busy[a.Netns] && a.Netns != "" || v.NoHelper && a.Verb != End
 	})
 }
 
@@ -89,6 +90,7 @@ func Plan(v View) (out []Action) {
 func (v View) pool(u netdb.Usage) (out []Action) {
 	p := u.Pool
 	isStale := p.Staleness(v.Profile(p.Bridge))
+	// making are reserved and not made yet, ready may be given, all counts those that end too.
 	var making, ready []*netdb.Lease
 	all := 0
 	for _, l := range v.Leases {
@@ -116,7 +118,7 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 	}
 	want := wanted(&p, u.Free, uint64(len(making)+len(ready)))
 	for extra := len(making) + len(ready) - want; extra > 0; extra-- {
-		last := &making // what is not ready yet gives way first
+		last := &making // what is not ready yet is ended first
 		if len(making) == 0 {
 			last = &ready
 		}
@@ -127,7 +129,7 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 	for _, l := range making {
 		out = append(out, Action{Verb: Finish, Lease: l, Netns: v.Slots[l.ID].Netns})
 	}
-	if v.Resting[p.UID] {
+	if v.BackingOff[p.UID] {
 		return out
 	}
 	for range min(want-len(making)-len(ready), p.Warm.Most()-all) {
@@ -136,8 +138,8 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 	return out
 }
 
-// wanted is how many slots a pool has. Of the addresses that no sandbox has they take half
-// at most, so that they go before a sandbox is refused.
+// wanted is how many slots a pool is to have. They take at most half of the addresses that no
+// sandbox has, so that slots give their addresses up before a sandbox is refused.
 func wanted(p *netdb.Pool, free, slots uint64) int {
 	if p.State == netdb.PoolDraining {
 		return 0
@@ -150,7 +152,7 @@ func wanted(p *netdb.Pool, free, slots uint64) int {
 }
 
 // unfit says why a slot that is not claimed is not to be given any more; "" when it may be.
-// One of which it is not known by what it was made is not ended for it.
+// That its spec cannot be read is no reason.
 func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.Slot, string) (bool, error)) string {
 	stale, err := isStale(slot, l.Interface)
 	switch {

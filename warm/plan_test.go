@@ -20,7 +20,7 @@ type world struct {
 }
 
 func newWorld(p netdb.Pool, free uint64) *world {
-	return &world{View: View{Profile: func(string) netdb.Profile { return netdb.Profile{} }, Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Hands: make(map[string]bool), Unplug: make(map[string]bool)}}
+	return &world{View: View{Profile: func(string) netdb.Profile { return netdb.Profile{} }, Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Busy: make(map[string]bool), Unplug: make(map[string]bool)}}
 }
 
 // slot adds one; a bound one is ready.
@@ -57,7 +57,7 @@ func TestPlan(t *testing.T) {
 		"none is there":             {two, 100, func(*world) {}, 2, 0, 0, 0},
 		"one is outside":            {&netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.slot(netdb.Bound).Addr = netip.MustParseAddr("10.9.0.2") }, 0, 0, 1, 0},
 		"all are there":             {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 0, 0},
-		"one is being made":         {two, 100, func(w *world) { w.Hands[w.Slots[w.slot(netdb.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
+		"one is being made":         {two, 100, func(w *world) { w.Busy[w.Slots[w.slot(netdb.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
 		"one was being made":        {two, 100, func(w *world) { w.slot(netdb.Reserved) }, 1, 1, 0, 0},
 		"two on their way out":      {two, 100, func(w *world) { w.slot(netdb.Releasing); w.slot(netdb.Releasing) }, 1, 0, 0, 2},
 		"one was claimed":           {two, 100, func(w *world) { l := w.slot(netdb.Bound); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
@@ -69,7 +69,7 @@ func TestPlan(t *testing.T) {
 		"a stale one": {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
 		"a stale one that is worked on": {two, 100, func(w *world) {
 			l := w.slot(netdb.Reserved)
-			w.Slots[l.ID].SpecHash, w.Hands[w.Slots[l.ID].Netns] = "sha256:0", true
+			w.Slots[l.ID].SpecHash, w.Busy[w.Slots[l.ID].Netns] = "sha256:0", true
 		}, 2, 0, 0, 0},
 		"a stale one may be given": {&netdb.Warm{Size: 2, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
 		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
@@ -81,8 +81,8 @@ func TestPlan(t *testing.T) {
 		"one address":              {two, 1, func(*world) {}, 0, 0, 0, 0},
 		"no slots any more":        {nil, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Releasing) }, 0, 0, 1, 1},
 		"the pool drains":          {two, 100, func(w *world) { w.slot(netdb.Bound); w.Pools[0].Pool.State = netdb.PoolDraining }, 0, 0, 1, 0},
-		"one could not be made":    {two, 100, func(w *world) { w.slot(netdb.Reserved); w.Resting = map[string]bool{"p": true} }, 0, 1, 0, 0},
-		"no helper":                {two, 100, func(w *world) { w.slot(netdb.Reserved); w.slot(netdb.Releasing); w.Helpless = true }, 0, 0, 0, 0},
+		"one could not be made":    {two, 100, func(w *world) { w.slot(netdb.Reserved); w.BackingOff = map[string]bool{"p": true} }, 0, 1, 0, 0},
+		"no helper":                {two, 100, func(w *world) { w.slot(netdb.Reserved); w.slot(netdb.Releasing); w.NoHelper = true }, 0, 0, 0, 0},
 		"a namespace of no lease":  {two, 100, func(w *world) { w.Spaces = []string{"/run/netns/9"} }, 2, 0, 0, 1},
 		"a namespace of a sandbox that the book found again": {two, 100, func(w *world) {
 			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Bound, Netns: "/run/netns/9"})

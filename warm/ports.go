@@ -22,7 +22,7 @@ type Ports interface {
 // the link was.
 const noPort = "its port is on no bridge"
 
-// A portWatch knows which slots that may be given have no port on a bridge. It is of one loop.
+// A portWatch knows which slots that may be given have no port on a bridge. Only Run uses it.
 type portWatch struct {
 	book  Book
 	ports Ports
@@ -32,17 +32,17 @@ type portWatch struct {
 	looked time.Time       // when that was
 }
 
-// look reports whether there are any. It looks once in a while, for what happens to a link is no
-// change of the book.
+// look reports whether there are any. It reads the ports at most once in lookEvery: nothing
+// announces a link that leaves its bridge, as the book does not change with it.
 func (w *portWatch) look(ctx context.Context) bool {
-	if time.Since(w.looked) < soon {
+	if time.Since(w.looked) < lookEvery {
 		return len(w.lost) > 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, soon)
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
 	found := w.without(w.bound())
 	if len(found) > 0 {
-		// Of a slot that was just made the kernel's report may not have been read.
+		// The kernel's report of a slot that was just made may not have been read yet.
 		if w.ports.Settle(ctx) != nil {
 			found = nil
 		}
@@ -55,8 +55,8 @@ func (w *portWatch) look(ctx context.Context) bool {
 	return len(found) > 0
 }
 
-// bound are the leases of slots that may be given, and of which it is known in this boot of the
-// machine which link their port is.
+// bound returns the leases of slots that may be given, and whose port's link index was recorded in
+// this boot of the machine.
 func (w *portWatch) bound() (out []*netdb.Lease) {
 	boot := netdb.Now().BootID
 	for _, slot := range w.book.Slots() {
@@ -67,7 +67,7 @@ func (w *portWatch) bound() (out []*netdb.Lease) {
 	return out
 }
 
-// without returns those of which no link of a bridge is the port.
+// without returns those whose recorded link is no port of a bridge.
 func (w *portWatch) without(all []*netdb.Lease) (out []*netdb.Lease) {
 	if len(all) == 0 {
 		return nil
@@ -79,8 +79,8 @@ func (w *portWatch) without(all []*netdb.Lease) (out []*netdb.Lease) {
 	return slices.DeleteFunc(all, func(l *netdb.Lease) bool { return is[l.Plug.Index] })
 }
 
-// unknown reports that the ports of the bridge that an address is on are not known: it is
-// missing, or could not be read whole. That they are not known does not say that there are none.
+// unknown reports that the ports of an address's bridge could not be read: the bridge is missing,
+// or the reading was cut short. Then nothing is known about the slot's port.
 func (w *portWatch) unknown(addr netip.Addr) bool {
 	return slices.ContainsFunc(w.board.About(addr).Silent, func(s census.Silence) bool { return s.Witness == census.Netns })
 }

@@ -9,59 +9,60 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// After a slot could not be made the pool rests, longer each time.
+// After a slot could not be made the pool gets no further one for this long; each failure doubles
+// it.
 const (
-	firstRest = time.Second
-	lastRest  = time.Minute
+	firstBackoff = time.Second
+	lastBackoff  = time.Minute
 )
 
-// A rest is of a pool whose last slots could not be made.
-type rest struct {
+// A backoff is of a pool whose last slots could not be made.
+type backoff struct {
 	until time.Time
-	span  time.Duration
-	why   string
-	spec  int64 // generation of the pool: another one is tried at once
-	tried bool  // one slot is being made since, and shows whether others can be
+	span  time.Duration // of the current one
+	why   string        // the last failure
+	spec  int64         // generation of the pool: another one is tried at once
+	tried bool          // one slot is being made since, and shows whether others can be
 }
 
-// forgive ends the rests of pools that are described otherwise by now, or keep no slots.
-func (k *Keeper) forgive(pools []netdb.Usage) {
-	for uid, r := range k.rests {
+// resetBackoffs ends those of pools whose description has changed, or which keep no slots.
+func (k *Keeper) resetBackoffs(pools []netdb.Usage) {
+	for uid, r := range k.backoffs {
 		i := slices.IndexFunc(pools, func(u netdb.Usage) bool { return u.Pool.UID == uid })
 		switch {
 		case i < 0 || pools[i].Pool.Warm == nil:
-			delete(k.rests, uid)
+			delete(k.backoffs, uid)
 		case pools[i].Pool.Generation != r.spec:
 			r.until, r.span, r.spec = time.Time{}, 0, pools[i].Pool.Generation
 		}
 	}
 }
 
-// untry notes the end of a try.
-func (k *Keeper) untry(pool string) {
+// triedOne notes that the one slot which is tried after a failure was made, or was not.
+func (k *Keeper) triedOne(pool string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r := k.rests[pool]; r != nil {
+	if r := k.backoffs[pool]; r != nil {
 		r.tried = false
 	}
 }
 
-// failed has a pool rest. Of pieces of work that failed beside each other the first is reported:
-// once a step, and not once a slot.
+// failed begins a pool's backoff. Of slots that failed at the same time the first is logged: a
+// line a backoff, and not a line a slot.
 func (k *Keeper) failed(p *netdb.Pool, err error) {
 	if k.cfg.OnFailed != nil {
 		k.cfg.OnFailed(p.Name)
 	}
 	now := time.Now()
 	k.mu.Lock()
-	r := k.rests[p.UID]
+	r := k.backoffs[p.UID]
 	if r == nil {
-		r = &rest{}
-		k.rests[p.UID] = r
+		r = &backoff{}
+		k.backoffs[p.UID] = r
 	}
 	fresh := !r.until.After(now)
 	if fresh {
-		r.span = min(max(2*r.span, firstRest), lastRest)
+		r.span = min(max(2*r.span, firstBackoff), lastBackoff)
 		r.until, r.why, r.spec = now.Add(r.span), err.Error(), p.Generation
 	}
 	span := r.span
@@ -71,17 +72,17 @@ func (k *Keeper) failed(p *netdb.Pool, err error) {
 	}
 }
 
-// made ends a pool's rest.
+// made ends a pool's backoff.
 func (k *Keeper) made(p *netdb.Pool, took time.Duration) {
 	if k.cfg.OnMade != nil {
 		k.cfg.OnMade(took)
 	}
 	k.mu.Lock()
-	r := k.rests[p.UID]
-	// One that was under way as others failed says nothing of what comes.
+	r := k.backoffs[p.UID]
+	// A slot that was under way while others failed says nothing about the next.
 	over := r != nil && !r.until.After(time.Now())
 	if over {
-		delete(k.rests, p.UID)
+		delete(k.backoffs, p.UID)
 	}
 	k.mu.Unlock()
 	if over {

@@ -10,8 +10,8 @@ type Status struct {
 	Ready  int
 	Making int
 	Ending int
-	Wanted int    // ready ones: the size, or fewer where sandboxes may need the addresses
-	Why    string // there are fewer than the size, and they are not being made; "": neither
+	Wanted int    // how many are to be ready: the size, or fewer where sandboxes may need the addresses
+	Why    string // why fewer than the size are ready, where that is not just being made good; else ""
 }
 
 // Status counts the slots of a pool.
@@ -33,8 +33,8 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 	}
 	s.Wanted = wanted(&u.Pool, u.Free, uint64(s.Ready+s.Making))
 	k.mu.Lock()
-	var r *rest
-	if now := k.rests[u.Pool.UID]; now != nil {
+	var r *backoff
+	if now := k.backoffs[u.Pool.UID]; now != nil {
 		then := *now
 		r = &then
 	}
@@ -65,7 +65,7 @@ func (k *Keeper) Shown(u netdb.Usage) *api.PoolSlots {
 // Helped says whether a helper asks for work.
 func (k *Keeper) Helped() bool { return k.cfg.Helper.Present() }
 
-// Checked counts the slots that were made in this life, or compared with what they were made as.
+// Checked counts the slots that this Keeper had made, or has compared with their specs.
 func (k *Keeper) Checked() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,8 +87,9 @@ func (k *Keeper) unclaimed(pool string) func(func(*netdb.Lease, *netdb.Slot) boo
 	}
 }
 
-// Ended returns a count, by the slots as they are now, of those that a pool gives up once it is as
-// after says: made by another spec, or more than it keeps. after is nil where it is removed.
+// Ended returns a function that counts how many of a pool's present unclaimed slots would end once
+// the pool is as after describes it: made by another spec, or more than its size. after is nil
+// where the pool is removed. A preview shows the count.
 func (k *Keeper) Ended() func(pool string, after *netdb.Pool) int {
 	type one struct {
 		lease *netdb.Lease

@@ -13,10 +13,10 @@ import (
 // vacateWithin bounds how long a change of a pool waits for the slots in its way.
 const vacateWithin = 15 * time.Second
 
-// Vacate makes a change of a pool, and where nothing but slots that no sandbox has is in its way,
-// ends these and makes the change once they have gone: they are ipamd's own. Meanwhile the pool
-// gets no new ones. A lease that is in the way is the change's own error, and no slot ends for it;
-// one that a sandbox claims meanwhile is, too.
+// Vacate makes a change of a pool. Where only unclaimed slots are in its way, it ends them, and
+// makes the change once they have gone; meanwhile the pool gets no new ones. Where a sandbox's lease
+// is in the way, also one of a slot that is claimed meanwhile, the error is the change's own, and no
+// slot ends for it.
 func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, vacateWithin)
 	defer cancel()
@@ -36,10 +36,10 @@ func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
 			return fmt.Errorf("%w; they are warm slots that no sandbox has, which cannot be taken down: %w", err, k.cfg.NoHelper)
 		case held == "":
 			held = full.Pool.UID
-			k.done(func() { k.vacated[held]++ })
+			k.done(func() { k.vacating[held]++ })
 			defer k.done(func() {
-				if k.vacated[held]--; k.vacated[held] == 0 {
-					delete(k.vacated, held)
+				if k.vacating[held]--; k.vacating[held] == 0 {
+					delete(k.vacating, held)
 				}
 			})
 		}

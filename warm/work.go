@@ -13,7 +13,7 @@ import (
 
 // list reads which namespaces there are.
 func (k *Keeper) list(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	before := k.cfg.Book.Slots()
 	paths, err := k.cfg.Helper.List(ctx)
@@ -46,17 +46,18 @@ func (k *Keeper) end(ctx context.Context, l *netdb.Lease, why string) error {
 	return err
 }
 
-// takeDown has a namespace removed. That its lease ends then is the watchdog's to confirm.
+// takeDown has a namespace removed. The watchdog confirms then that its lease ends.
 func (k *Keeper) takeDown(ctx context.Context, path string) {
-	if !k.isOurs(path) { // another runner's, before the book was adopted: there is none of that here
-		k.done(func() { k.down[path] = time.Now(); delete(k.spaces, path) })
+	// A book that was adopted may name namespaces of its former runner: they are not here.
+	if !k.isOurs(path) {
+		k.done(func() { k.takenDown[path] = time.Now(); delete(k.spaces, path) })
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	err := k.cfg.Helper.Remove(ctx, path)
 	k.done(func() {
-		k.down[path] = time.Now()
+		k.takenDown[path] = time.Now()
 		if err == nil {
 			delete(k.spaces, path)
 		}
@@ -66,7 +67,7 @@ func (k *Keeper) takeDown(ctx context.Context, path string) {
 	}
 }
 
-// check compares slots of an earlier life with what they were made as, each once; k.mu is held.
+// check compares slots that an earlier Keeper had made with their specs, each once; k.mu is held.
 func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
 	pools := make(map[string]*netdb.Pool)
 	for i := range v.Pools {
@@ -74,7 +75,7 @@ func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
 	}
 	for _, l := range v.Leases {
 		slot := v.Slots[l.ID]
-		if k.works >= most || !slot.Ready(l) || k.checked[slot.Netns] || k.busy[slot.Netns] || pools[l.PoolUID] == nil {
+		if k.working >= maxWork || !slot.Ready(l) || k.checked[slot.Netns] || k.busy[slot.Netns] || pools[l.PoolUID] == nil {
 			continue
 		}
 		k.work(works, slot.Netns, func() { k.checkOne(ctx, l, slot, pools[l.PoolUID]) }, nil)
@@ -82,13 +83,13 @@ func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
 }
 
 func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, p *netdb.Pool) {
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	diffs, err := k.cfg.Helper.Check(within, l, slot, p)
 	switch {
 	case ctx.Err() != nil || errors.Is(err, k.cfg.NoHelper):
 		return
-	case err != nil: // that says nothing of the slot: it is checked when it is claimed, too
+	case err != nil: // that says nothing about the slot, which is checked once more when it is claimed
 		k.cfg.Log.Warn("a warm slot could not be checked", "addr", l.Addr, "netns", slot.Netns, "err", err)
 	case len(diffs) > 0:
 		k.cfg.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", diffs[0])
@@ -103,7 +104,7 @@ func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 
 // makeNew reserves an address, and makes a slot with it.
 func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	l, err := k.reserve(within, p, s)
 	k.done(func() { k.begun[p.UID]-- })
@@ -116,25 +117,25 @@ func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
 	k.make(ctx, l)
 }
 
-// make makes the slot of a lease. What cannot be made ends the lease, so that its address is
-// others' again.
+// make makes the slot of a lease. Where it cannot be made the lease ends, so that others get its
+// address.
 func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
 	slot, p := k.cfg.Book.Slot(l.ID), k.pool(l.PoolUID)
 	if slot == nil || slot.Claimed || p == nil {
 		return
 	}
-	// By the pool as it was read just now: under another spec than the recorded one nothing is
-	// made, or a slot would say that it is of a spec that it is not of.
+	// The pool may have changed since the slot's spec was recorded: a slot that is made by another
+	// spec than it records would be given as what it is not.
 	if stale, err := slot.Stale(p, l.Interface, k.cfg.Profile(p.Bridge)); err != nil || stale {
 		_ = k.end(ctx, l, "the pool's spec changed before it was made") // the next step asks again
 		return
 	}
 	began := time.Now()
-	within, cancel := context.WithTimeout(ctx, patience)
+	within, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	k.mu.Lock()
 	k.spaces[slot.Netns], k.checked[slot.Netns] = true, true
-	delete(k.down, slot.Netns)
+	delete(k.takenDown, slot.Netns)
 	k.mu.Unlock()
 	err := k.cfg.Helper.Make(within, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotReady}, l, slot, p)
 	switch {
