@@ -42,8 +42,8 @@ type Config struct {
 	MaxConflicts int           // addresses in use that one request may meet
 	RequireAll   bool          // the runtime must answer too, not only the kernel
 
-	ProbeWindow time.Duration // silence after a probe that counts as an answer
-	ProbeAhead  int           // candidates of each pool that are probed ahead, at rest
+	ProbeWindow time.Duration // after a probe: an address that has not answered by then is not in use
+	ProbeAhead  int           // candidates of each pool that are probed ahead without demand
 
 	Log        *slog.Logger
 	OnConflict func(Skipped) // called once for each address. May be nil.
@@ -56,8 +56,8 @@ type Config struct {
 type Allocator struct {
 	Config
 	vet      *vetter
-	reported reported               // in use, beyond the quarantine's share
-	former   map[netdb.Owner]string // lease ids, see formers
+	reported reported               // addresses in use beyond the share of quarantines
+	former   map[netdb.Owner]string // ids of leases from before a rebuild; see formers
 }
 
 // New returns an Allocator, or says what is missing.
@@ -121,7 +121,7 @@ func (a *Allocator) Ready(ctx context.Context, req *Request) ([]*netdb.Pool, err
 	if err := a.Settle(ctx); err != nil {
 		return nil, a.refused(ctx, err, pools...)
 	}
-	// Once more: the news may have been that the bridge is down.
+	// Once more: the kernel may just have reported that the bridge is down.
 	return pools, a.Gate(pools...)
 }
 
@@ -140,8 +140,8 @@ func (a *Allocator) refused(ctx context.Context, err error, pools ...*netdb.Pool
 	return fmt.Errorf("%w: %w", ErrEvidence, err)
 }
 
-// ask says whether an address may be given: nil, an [EvidenceError], or
-// [seenError].
+// ask reads the board, and says whether an address may be given: nil, an
+// [EvidenceError], or a [seenError].
 func (a *Allocator) ask(c netdb.Candidate) error {
 	answer := a.about(c)
 	if missing := a.missing(answer); len(missing) > 0 {

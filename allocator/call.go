@@ -21,10 +21,10 @@ type call struct {
 	who      netdb.Who
 	parts    []part
 	skipped  []Skipped
-	claimed  []Skipped    // held, and another claims it
-	unprobed []netip.Addr // given back, and could not be probed
+	claimed  []Skipped    // addresses of leases that were there, which others claim
+	unprobed []netip.Addr // addresses of leases from before a rebuild that could not be probed
 	naming   netdb.Naming
-	beyond   []netdb.Candidate // in use, but beyond the quarantine's share: not offered again to this call
+	beyond   []netdb.Candidate // in use beyond the share of quarantines: kept, so that this call is offered others
 }
 
 // A part is one address of the answer: a lease that was there, or a candidate.
@@ -106,8 +106,8 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 		c.skipped = append(c.skipped, Skipped{l.Addr, strangers})
 		return nil, nil
 	}
-	// The answer is taken after every change that is under way, for one of them
-	// may end the lease; one that comes later knows that it is held.
+	// Renew is committed after every change that is under way, for one of them may end
+	// the lease. A change that begins later finds that the owner has been answered.
 	c.answers(l)
 	addr := l.Addr
 	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
@@ -370,10 +370,9 @@ func (c *call) takeBack(ctx context.Context) {
 
 // again lets a Reserve that failed be tried once more, if it can be.
 func (c *call) again(ctx context.Context, err error) error {
-	// A pass quarantined a candidate, or gave it back to its owner, between the choice
-	// and the commit; a request without a wished address has not been refused by that.
-	// Nor has one been refused by a pool that cannot give the candidate any more: what
-	// the pool gives now is asked again.
+	// Between the choice and the commit a pass may have quarantined a candidate, or given
+	// it back to its owner: a request that wishes for no address then gets another. Where the
+	// pool has changed and cannot give the candidate any more, it is asked for one again.
 	taken := errors.Is(err, netdb.ErrPoolChanged) || errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
 	if c.otherName(err) {
 		return nil

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// vetFor is how long the silence after a probe counts as that of an answer
-	// that takes its time. What answers at once is probed when an address is
-	// given. It bounds what the questions cost at rest: with a thousand ports
-	// a sixth of a percent of a processor.
+	// vetFor is for how long a probe without an answer counts as an address that
+	// is not in use. What answers at once is found by the probe that is sent when
+	// an address is given. It bounds what probes cost while no address is asked
+	// for: with a thousand ports a sixth of a percent of a processor.
 	vetFor = 15 * time.Second
 	// vetMost bounds the probes that run ahead under load. A broadcast costs
 	// its sender about 1 µs a port.
@@ -23,7 +23,7 @@ const (
 )
 
 // A vetter probes the next candidates ahead of demand, so that a request
-// finds an answer, or a silence that lasted long enough, and waits for
+// finds an answer, or that none came for long enough, and waits for
 // neither.
 type vetter struct {
 	Config
@@ -35,8 +35,8 @@ type vetter struct {
 	round time.Time // of the last look
 }
 
-// A probed is when a candidate was first probed, and when last. Probing again
-// does not take back the silence since the first.
+// A probed is when a candidate was first probed, and when last. Probing it again
+// takes back nothing: no answer has come since the first.
 type probed struct{ first, last time.Time }
 
 func (k probed) silent(window time.Duration) bool {
@@ -50,10 +50,10 @@ func newVetter(cfg Config) *vetter {
 // take probes a candidate, and reports whether it was also probed ahead: long
 // enough ago for a slow answer, and not too long.
 //
-// It is probed even then, for a silence says nothing of what came since. Behind a
-// veth, however many bridges away, the answer is there when the question was sent;
-// that of a virtual machine may come while the lease is committed. Both are read
-// before the lease is answered.
+// It is probed even then, for the earlier probe says nothing about what came up since.
+// The answer from behind a veth, however many bridges away, is there as soon as the
+// probe is sent; that of a virtual machine may come while the lease is committed.
+// Both are read before the lease is answered.
 func (v *vetter) take(ctx context.Context, a netip.Addr) bool {
 	v.mu.Lock()
 	was := v.ahead[a]
@@ -121,9 +121,8 @@ func (v *vetter) run(ctx context.Context) error {
 	}
 }
 
-// look probes the upcoming candidates that are not probed yet: those at
-// rest, and twice as many as were taken recently in the time that a question
-// needs.
+// look probes the upcoming candidates that are not probed yet: ProbeAhead, and
+// twice as many as were recently taken in the time that a probe needs.
 func (v *vetter) look(ctx context.Context) {
 	v.mu.Lock()
 	since := max(time.Since(v.round), vetDebounce)
@@ -146,8 +145,8 @@ func (v *vetter) look(ctx context.Context) {
 	v.forget()
 }
 
-// due reports whether a candidate is to be probed, or probed again: half of the time
-// that a silence counts is over, or its answer may have been lost.
+// due reports whether a candidate is to be probed, or probed again: half of vetFor is
+// over, or its answer may have been lost.
 func (v *vetter) due(a netip.Addr) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -174,28 +173,4 @@ func (v *vetter) forget() {
 			delete(v.ahead, a)
 		}
 	}
-}
-
-// reportedMost bounds what is remembered of addresses in use beyond the
-// quarantine's share.
-const reportedMost = 4096
-
-// reported remembers the addresses that were reported already.
-type reported struct {
-	mu   sync.Mutex
-	seen map[netip.Addr]struct{}
-}
-
-// add reports whether the address is new.
-func (s *reported) add(a netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, old := s.seen[a]; old {
-		return false
-	}
-	if s.seen == nil || len(s.seen) >= reportedMost {
-		s.seen = make(map[netip.Addr]struct{})
-	}
-	s.seen[a] = struct{}{}
-	return true
 }
