@@ -17,15 +17,15 @@ const (
 	restBatch = 16
 )
 
-// FreeRested makes addresses free whose cooldown is over and that no witness
-// sees, until ctx ends. Without it every address that was ever given would keep
-// its row, and the book of a large pool would grow for as long as the daemon
-// runs.
+// FreeRested frees addresses that have rested, until ctx ends: those whose cooldown
+// is over and that no witness sees. Without it every address that was ever given
+// would keep its row, and the book of a large pool would grow for as long as the
+// daemon runs.
 func (a *Allocator) FreeRested(ctx context.Context) error {
 	for broadcast.Pause(ctx, max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond)) {
 		for _, p := range a.Book.Pools() {
 			if err := a.freeRested(ctx, p); err != nil && ctx.Err() == nil {
-				a.Log.Debug("rested addresses are not freed yet", "pool", p.Name, "err", err)
+				a.Log.Debug("cooled addresses are not freed yet", "pool", p.Name, "err", err)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ type CheckBookReply struct {
 	Whole     bool          `json:"whole"`               // nothing is broken
 	Findings  []BookFinding `json:"findings"`            // what is, the first 1000
 	Truncated bool          `json:"truncated,omitempty"` // there are more
-	Addresses int           `json:"addresses"`           // in use or resting
+	Addresses int           `json:"addresses"`           // in use or cooling
 	Revision  int64         `json:"revision"`            // that was looked at
 	Epoch     string        `json:"epoch"`
 }

@@ -39,7 +39,7 @@ type Pool struct {
 	Size        uint64            `json:"size"`      // addresses that can be given at all
 	Free        uint64            `json:"free"`      // addresses without a lease
 	Kept        uint64            `json:"kept"`      // addresses without a lease that only their sandboxes get, not among free
-	Available   uint64            `json:"available"` // addresses that can be given now: free, or rested for long enough
+	Available   uint64            `json:"available"` // addresses that can be given now: free, or cooled for long enough
 	Outside     int               `json:"outside"`   // leases on addresses that it does not give any more
 	ByState     map[string]int    `json:"by_state"`
 	// NotReady is why it cannot give now, as far as its bridge goes; one sentence, "" when it
@@ -196,6 +196,6 @@ type Effect string
 const (
 	EffectOutside  Effect = "outside"  // it stays valid; its address is never given again
 	EffectInside   Effect = "inside"   // it was outside, and its address can be given again
-	EffectEnds     Effect = "ends"     // no sandbox holds the address: its row goes, and what is left of its rest is kept
+	EffectEnds     Effect = "ends"     // no sandbox holds the address: its row goes, and what is left of its cooldown is kept
 	EffectWithheld Effect = "withheld" // quarantined, or ended by force: its address is given by no pool while it may be in use
 )

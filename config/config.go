@@ -99,7 +99,7 @@ type Route struct {
 }
 
 type Allocation struct {
-	Cooldown        Duration `toml:"cooldown" comment:"How long an address rests after its workload's removal was confirmed."`
+	Cooldown        Duration `toml:"cooldown" comment:"How long an address cools after its workload's removal was confirmed."`
 	CooldownMin     Duration `toml:"cooldown_min" comment:"When nothing else is left: never sooner than this. Connection tracking remembers a SYN\nfor two minutes."`
 	Exhausted       string   `toml:"exhausted" comment:"oldest: a pool whose free addresses all cool gives the one released longest ago, after\ncooldown_min, and marks the reply. strict: it gives none."`
 	BindWithin      Duration `toml:"bind_within" comment:"How long a lease may wait to be bound, unless its request says otherwise: an image pull\nfits. At most 24h."`
@@ -112,7 +112,7 @@ type Allocation struct {
 
 type Probe struct {
 	Window Duration `toml:"window" comment:"Silence after a probe that counts as an answer. A local container answers at once, a\nvirtual machine takes milliseconds."`
-	Ahead  int      `toml:"ahead" comment:"How many candidates of each pool are asked for ahead at rest; under load more are."`
+	Ahead  int      `toml:"ahead" comment:"How many candidates of each pool are probed ahead while none is asked for; under load more are."`
 }
 
 type Runtime struct {

@@ -139,7 +139,7 @@ func (s State) machine() []reconciler.Finding {
 		if exhausted, next := s.Exhausted(u.Pool.UID); exhausted && u.Pool.State == "active" {
 			detail := fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix)
 			if next > 0 {
-				detail += fmt.Sprintf("; the next one will have rested in %s", max(next.Round(time.Second), time.Second))
+				detail += fmt.Sprintf("; the next one will have cooled in %s", max(next.Round(time.Second), time.Second))
 			}
 			add(reconciler.Finding{Kind: "pool_exhausted", Since: s.exhaustedSince(u), Detail: detail, Repair: "ipamctl pools"})
 		}

@@ -66,7 +66,7 @@ var (
 	descRevision   = describe("revision", "The last committed revision.")
 	descPorts      = describe("bridge_ports", "Ports of the bridges.")
 	descBridge     = describe("bridge_ready", "1 when a bridge is as all of its pools need it.", "bridge")
-	descWithheld   = describe("withheld_addresses", "Addresses of removed pools that are not given before they have rested.")
+	descWithheld   = describe("withheld_addresses", "Addresses of removed pools that are not given before they have cooled.")
 	descBlocked    = describe("release_blocked", "Leases that are being released, by what stands first in their way.", "blocker")
 	descOldest     = describe("release_oldest_seconds", "How long the oldest release has waited for its confirmation; 0 when none waits.")
 	descAbsent     = describe("reap_candidates", "Bound leases that the last pass missed, released or not yet.")

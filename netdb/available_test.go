@@ -35,7 +35,7 @@ func TestAvailableCountsWhatHasRested(t *testing.T) {
 	available(strict, 0, 29*time.Minute)
 	_, err := TryReserve(b, p, "f", strict)
 	var full *netdb.ExhaustedError
-	if !errors.As(err, &full) || full.Next != 29*time.Minute || !strings.HasSuffix(err.Error(), "the next address will have rested in 29m0s") {
+	if !errors.As(err, &full) || full.Next != 29*time.Minute || !strings.HasSuffix(err.Error(), "the next address will have cooled in 29m0s") {
 		t.Errorf("the refusal is %v, %+v", err, full)
 	}
 	c.Pass(time.Minute)

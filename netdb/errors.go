@@ -49,7 +49,7 @@ var (
 	ErrState = errors.New("state does not allow it")
 	// ErrCools means that the address was given while it cooled: it has to be
 	// released and to rest anew, and is not free at once.
-	ErrCools = fmt.Errorf("%w: its address still has to rest", ErrState)
+	ErrCools = fmt.Errorf("%w: its address still has to cool", ErrState)
 	// ErrCancelled means that a tombstone of this attempt came first. Try
 	// again with a higher attempt.
 	ErrCancelled = errors.New("attempt was cancelled")

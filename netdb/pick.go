@@ -267,7 +267,7 @@ func (e *ExhaustedError) Error() string {
 		s += fmt.Sprintf("; no /%d of it is whole", e.PrefixLen)
 	}
 	if e.Next > 0 {
-		s += fmt.Sprintf("; the next %s will have rested in %s", what, max(e.Next.Round(time.Second), time.Second))
+		s += fmt.Sprintf("; the next %s will have cooled in %s", what, max(e.Next.Round(time.Second), time.Second))
 	}
 	return s
 }

@@ -76,7 +76,7 @@ func merge(older, present netdb.Salvaged, source string) merged {
 		case len(parts) == 0:
 			why = fmt.Sprintf("the present book has %s", asItIs(wins[0]))
 		case present.Ended[l.ID] && l.ID != "":
-			why = "the present book saw its rest end"
+			why = "the present book saw its cooldown end"
 		}
 		if len(over) == 1 && another && !present.Ended[l.ID] && hibernates(l, older.Sleeps) && over[0].State == netdb.Releasing && over[0].Range() == l.Range() && others(over[0], l) {
 			out.behind[over[0]] = &old
@@ -258,7 +258,7 @@ func (m *merged) outcomes(b *netdb.Book, seen census.Census) []Outcome {
 		if is, there := b.At(l.Addr); there {
 			row = is
 		}
-		o := outcomeOf(l, source, "left_out", "another sandbox lives with it, or its rest was over")
+		o := outcomeOf(l, source, "left_out", "another sandbox lives with it, or its cooldown was over")
 		switch {
 		case row == nil && b.Place(l.Addr).Withheld != nil:
 			o.Outcome, o.Why = "withheld", "no pool gives it: the next one that could takes it over"

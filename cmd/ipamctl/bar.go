@@ -17,8 +17,8 @@ type share struct {
 }
 
 // shares divides a pool into what is in use, on its way back, quarantined, kept for
-// sandboxes that are away, and available, in this order. An address that cools and has rested
-// for long enough is available.
+// sandboxes that are away, and available, in this order. An address that has cooled for long
+// enough is available.
 func shares(pool api.Pool) []share {
 	sum := func(states ...api.State) (n uint64) {
 		for _, s := range states {

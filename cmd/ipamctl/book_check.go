@@ -48,7 +48,7 @@ invariants.`,
 func (p *page) drawBookCheck(r *api.CheckBookReply) {
 	at := fmt.Sprintf("revision %d, epoch %s", r.Revision, term.Word(r.Epoch))
 	if r.Whole {
-		p.Line("%s: %s in use or resting, %s", p.Good("whole"), term.Plural(r.Addresses, "address"), at)
+		p.Line("%s: %s in use or cooling, %s", p.Good("whole"), term.Plural(r.Addresses, "address"), at)
 		return
 	}
 	for _, f := range r.Findings {

@@ -241,7 +241,7 @@ func (p *page) drawChange(r *api.PoolReply) {
 	}{
 		{api.EffectOutside, "outside: it stays valid, and its address is not given again"},
 		{api.EffectInside, "inside: its address can be given again once it has ended"},
-		{api.EffectEnds, "ends: no sandbox holds the address; its row goes, its rest is kept"},
+		{api.EffectEnds, "ends: no sandbox holds the address; its row goes, its cooldown goes on"},
 		{api.EffectWithheld, "withheld: no pool gives the address while it may be in use"},
 	} {
 		for _, got := range r.Effects {

@@ -69,7 +69,7 @@ func (p *page) whyWithheld(w *api.Withheld) string {
 	case w.Hold != "":
 		return "held: " + term.Sentence(w.Hold)
 	case w.State == api.Cooling:
-		return "it rests"
+		return "it cools"
 	case len(w.Evidence) == 0:
 		return "it may be in use"
 	case w.Evidence[0].Note != "":

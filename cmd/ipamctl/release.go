@@ -48,7 +48,7 @@ sandbox. With several, or --sandbox, -o json is a list, "leases".
 
 A removal that can never be confirmed, because the runtime that had the
 containers is lost, is ended with --force: the address is quarantined, and
-rests once every witness has not seen it for long enough. Only root may.`,
+cools once no witness has seen it for long enough. Only root may.`,
 		Example: `  ipamctl release 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d
   ipamctl release 0a1b2c3d 7f3a9d41
   ipamctl release --sandbox web-1 --wait 10s

@@ -71,7 +71,7 @@ func (c *command) check(ctx context.Context, cfg config.Config) error {
 	if len(found) > 0 {
 		return c.broken(path, found)
 	}
-	_, err = fmt.Fprintf(printable{c.out}, "%s: whole: %d addresses in use or resting, revision %d, epoch %s\n",
+	_, err = fmt.Fprintf(printable{c.out}, "%s: whole: %d addresses in use or cooling, revision %d, epoch %s\n",
 		path, len(leases), rev, strings.ReplaceAll(book.Epoch(), "\n", `\n`))
 	return err
 }

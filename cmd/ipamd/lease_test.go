@@ -139,7 +139,7 @@ func TestL8EarlyReuseIsReported(t *testing.T) {
 	realtest.Eventually(t, wait, "cooldown_min", func() bool { return netdb.Now().Since(l.Since) > 250*time.Millisecond })
 	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
 	var refusal *api.Error
-	if !errors.As(err, &refusal) || refusal.Code != api.PoolExhausted || refusal.Details["next_in"] == nil || !strings.Contains(refusal.Message, "will have rested in") {
+	if !errors.As(err, &refusal) || refusal.Code != api.PoolExhausted || refusal.Details["next_in"] == nil || !strings.Contains(refusal.Message, "will have cooled in") {
 		t.Errorf("strict gave %+v, %v, %+v", r, err, refusal)
 	}
 }
