@@ -71,7 +71,7 @@ func (s *Sweeper) remove(ctx context.Context, of suspect) error {
 // given is asked last: the owner may come for it a moment after it said "gone".
 func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 	if look {
-		v, err := s.rest.Look(ctx, s.cfg.Owner, of.sandbox)
+		v, err := s.ownerAsk.Look(ctx, s.cfg.Owner, of.sandbox)
 		if why := watchdog.KeptByOwner(of.sandbox, v, err); why != "" {
 			return errors.New(why)
 		}

@@ -129,8 +129,8 @@ type Swept struct {
 //
 // Its methods are safe for concurrent use.
 type Sweeper struct {
-	cfg  Config
-	rest watchdog.OwnerBackoff
+	cfg      Config
+	ownerAsk watchdog.OwnerBackoff
 
 	sweeping sync.Mutex // one sweep at a time; guards what follows
 	missed   map[string]netdb.Stamp
@@ -327,7 +327,7 @@ func (s *Sweeper) ask(ctx context.Context, about []suspect) ([]watchdog.Verdict,
 			continue
 		}
 		questions.Go(func() error {
-			if verdicts[i], errs[i] = s.rest.Look(ctx, s.cfg.Owner, one.sandbox); errs[i] != nil {
+			if verdicts[i], errs[i] = s.ownerAsk.Look(ctx, s.cfg.Owner, one.sandbox); errs[i] != nil {
 				verdicts[i] = watchdog.Unknown
 			}
 			return nil

@@ -14,12 +14,12 @@ func TestWordsAreForgotten(t *testing.T) {
 	var a awaiting
 	now := netdb.Stamp{Boottime: time.Hour, BootID: "one"}
 	for i := range 100_000 {
-		a.note(fmt.Sprint("ended-", i), word{now, time.Hour})
+		a.note(fmt.Sprint("ended-", i), answered{now, time.Hour})
 		a.end(fmt.Sprint("ended-", i))
-		a.note(fmt.Sprint("over-", i), word{now, time.Second})
+		a.note(fmt.Sprint("over-", i), answered{now, time.Second})
 		now.Boottime += 100 * time.Millisecond
 	}
-	if n := len(a.words); n > 2*leastRoom {
+	if n := len(a.open); n > 2*leastRoom {
 		t.Errorf("%d are remembered", n)
 	}
 	if a.room > 4*leastRoom {

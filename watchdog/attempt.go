@@ -14,15 +14,15 @@ import (
 
 // An attempt is one try to confirm that a lease's workload is gone.
 type attempt struct {
-	lease  *netdb.Lease
-	others []Container // that belong to it, or did, beside the recorded ones
-	leases *workload.Leases
-	claims []Container        // that may belong to it by a label alone
-	over   bool               // the grace of such claims is
-	lost   map[Container]bool // of the recorded ones, those that are another lease's by now
-	facts  facts
-	asked  bool // by news
-	slow   bool // takes one of the few places for those that were slow before
+	lease      *netdb.Lease
+	others     []Container // that belong to it, or did, beside the recorded ones
+	leases     *workload.Leases
+	claims     []Container        // that may belong to it by a label alone
+	over       bool               // the grace for such claims is over
+	reassigned map[Container]bool // of the recorded ones, those that are another lease's by now
+	facts      facts
+	asked      bool // news asked for it, and not the clock
+	slow       bool // it has one of the few slots for leases whose last attempt ended by its timeout
 }
 
 // track makes the tracks agree with the leases that are to be confirmed.
@@ -62,14 +62,14 @@ func (w *Watchdog) follow(l *netdb.Lease) {
 // Book and bridge are asked before w.mu is taken; see the order of locks at
 // [Watchdog].
 func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading, h newsCounts, now time.Time) (next time.Time) {
-	poked, byPort := w.wanted()
-	released := w.releasing(poked)
+	released, byPort := w.wanted()
+	leases := w.releasing(released)
 	if byPort {
 		r.readPorts(w.cfg.Ports, h.ports)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, l := range released {
+	for _, l := range leases {
 		w.follow(l)
 	}
 	type candidate struct {
@@ -109,7 +109,7 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		}
 		t.busy, t.began = true, h
 		x := r.others()
-		a := &attempt{lease: t.lease, others: r.index.of(t.lease, x, true), leases: x, lost: r.index.lost(t.lease, x),
+		a := &attempt{lease: t.lease, others: r.index.of(t.lease, x, true), leases: x, reassigned: r.index.reassigned(t.lease, x),
 			asked: t.asked, slow: t.slow}
 		a.claims = r.index.claims(t.lease, a.others)
 		a.others = slices.DeleteFunc(a.others, func(c Container) bool { return slices.Contains(a.claims, c) })
@@ -119,15 +119,15 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 }
 
 // wanted takes the ids of leases that were released just now, and reports
-// whether a port keeps any lease.
-func (w *Watchdog) wanted() (poked []string, byPort bool) {
+// whether any lease waits for a port to go.
+func (w *Watchdog) wanted() (released []string, byPort bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	poked, w.poked = w.poked, nil
+	released, w.justReleased = w.justReleased, nil
 	for _, t := range w.tracks {
 		byPort = byPort || slices.ContainsFunc(t.found, func(o obstacle) bool { return o.Kind == KindPort })
 	}
-	return poked, byPort
+	return released, byPort
 }
 
 // releasing reads those of the leases that are releasing.
@@ -144,7 +144,7 @@ func (w *Watchdog) releasing(ids []string) (out []*netdb.Lease) {
 func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	a.facts = w.look(own, a.lease, a.others, a.lost, a.leases)
+	a.facts = w.look(own, a.lease, a.others, a.reassigned, a.leases)
 	w.idle(own, a)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != netdb.Releasing {
@@ -165,8 +165,8 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 		return
 	}
 	w.passed = append(w.passed, a)
-	if !w.closing {
-		w.closing = true
+	if !w.concluding {
+		w.concluding = true
 		works.Go(func() { w.conclude(ctx) })
 	}
 }

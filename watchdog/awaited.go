@@ -12,55 +12,55 @@ import (
 // ErrAwaited keeps a lease that its owner has not bound yet.
 var ErrAwaited = errors.New("its owner was given it, and has not bound it yet")
 
-// awaiting is who was answered a lease and has not bound it since. A sandbox that
-// began anew was answered the address that it had, and plugged it; the removal
-// of its first life, confirmed a moment after that answer, took it away: the
-// runtime met "it is cooling" when it bound. A first container that failed to
-// start did the same to the second, where a pass had bound the lease to the
-// first. So an answer stands until its time to bind is over.
+// awaiting has the leases that were answered to their owners and not bound since.
+// Such a lease does not end because its workload is gone, until its time to bind is
+// over. Without this rule a sandbox that is made anew is answered the address that it
+// has, and the removal of its former containers, confirmed a moment later, takes that
+// address away: the bind is refused, as the lease is cooling. The same happens where
+// the first container of a sandbox fails to start and a second one is made.
 //
-// It is kept in memory, as what it holds against is: which containers a lease
-// had and lost.
+// It is kept in memory, as is what it stands against: which containers a lease had
+// and lost.
 type awaiting struct {
-	mu    sync.Mutex
-	words map[string]word // by lease
-	room  int             // how many are remembered before those that are over are dropped
+	mu   sync.Mutex
+	open map[string]answered // by lease
+	room int                 // how many are remembered before those that are over are dropped
 }
 
-// A word is until when an answer stands.
-type word struct {
+// An answered is when a lease was answered, and how long its owner has to bind it.
+type answered struct {
 	at     netdb.Stamp
 	within time.Duration
 }
 
-// leastRoom is how many words are never looked through.
+// leastRoom is how many entries are kept before the map is searched for those that are over.
 const leastRoom = 64
 
-func (w word) counts(now netdb.Stamp) bool { return now.Since(w.at) < w.within }
+func (w answered) counts(now netdb.Stamp) bool { return now.Since(w.at) < w.within }
 
-func (a *awaiting) note(lease string, w word) {
+func (a *awaiting) note(lease string, w answered) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.words == nil {
-		a.words = make(map[string]word)
+	if a.open == nil {
+		a.open = make(map[string]answered)
 	}
-	if len(a.words) >= max(leastRoom, a.room) {
-		maps.DeleteFunc(a.words, func(_ string, old word) bool { return !old.counts(w.at) })
-		a.room = 2 * len(a.words)
+	if len(a.open) >= max(leastRoom, a.room) {
+		maps.DeleteFunc(a.open, func(_ string, old answered) bool { return !old.counts(w.at) })
+		a.room = 2 * len(a.open)
 	}
-	a.words[lease] = w
+	a.open[lease] = w
 }
 
 func (a *awaiting) end(lease string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.words, lease)
+	delete(a.open, lease)
 }
 
 func (a *awaiting) stands(lease string, now netdb.Stamp) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, ok := a.words[lease]
+	w, ok := a.open[lease]
 	return ok && w.counts(now)
 }
 
@@ -69,7 +69,7 @@ func (a *awaiting) stands(lease string, now netdb.Stamp) bool {
 // called before the lease is read from the book for the answer. What the owner
 // releases ends as ever.
 func (w *Watchdog) Answered(l *netdb.Lease, within time.Duration) {
-	w.answers.note(l.ID, word{w.cfg.Now(), within})
+	w.answers.note(l.ID, answered{w.cfg.Now(), within})
 }
 
 // Bound ends what [Watchdog.Answered] noted: the owner has bound the lease, which
@@ -98,5 +98,5 @@ func (w *Watchdog) unawaited(l *netdb.Lease, unseen func() error) func() error {
 	}
 }
 
-// ofAnswer blocks by the owner's word.
+// ofAnswer blocks because the owner has yet to bind.
 func ofAnswer() obstacle { return obstruct(KindOwner, "%v", ErrAwaited) }

@@ -22,9 +22,9 @@ func (a *answers) Look(context.Context, string) (Verdict, error) {
 	return Gone, a.err
 }
 
-// An owner rests after it left a question unanswered, and not for long; an
+// An owner that left a question unanswered is not asked for a while; an
 // answer that cannot be understood is an answer.
-func TestOwnerRests(t *testing.T) {
+func TestOwnerBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r OwnerBackoff
 		o := &answers{err: errBroken}
@@ -35,14 +35,14 @@ func TestOwnerRests(t *testing.T) {
 		}
 		o.err = fmt.Errorf("ask: %w", context.DeadlineExceeded)
 		for range 3 {
-			if v, err := r.Look(ctx, o, "a"); err == nil || o.asked != 4 || errors.Is(err, errRests) && v != Unknown {
+			if v, err := r.Look(ctx, o, "a"); err == nil || o.asked != 4 || errors.Is(err, errPaused) && v != Unknown {
 				t.Errorf("asked %d times, the last answer %v, %v", o.asked, v, err)
 			}
 		}
 		o.err = nil
-		time.Sleep(ownerRest)
+		time.Sleep(ownerPause)
 		if v, err := r.Look(ctx, o, "a"); v != Gone || err != nil || o.asked != 5 {
-			t.Errorf("after its rest: %v, %v, asked %d times", v, err, o.asked)
+			t.Errorf("after the pause: %v, %v, asked %d times", v, err, o.asked)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func (w *Watchdog) conclude(ctx context.Context) {
 		batch := w.passed
 		w.passed = nil
 		if len(batch) == 0 {
-			w.closing = false
+			w.concluding = false
 			w.mu.Unlock()
 			return
 		}
@@ -54,7 +54,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := workload.About(w.cfg.Board, a.lease)
 		a.facts.add(a.lease, a.leases, in, wire)
-		a.facts.list = slices.DeleteFunc(a.facts.list, a.passed(in.there, w.snapshot.of(w.cfg.Board)))
+		a.facts.list = slices.DeleteFunc(a.facts.list, a.ignored(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
 			return w.quarantine(ctx, a, found, wire)
@@ -146,7 +146,7 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 // time; else what was found stands.
 func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
-	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.alone)
+	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.ignores)
 	claimed := len(wire.Seen) > 0 && (len(others) == 0 || a.leases.Claimed(a.lease, others))
 	reason := withholdReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {

@@ -20,15 +20,15 @@ type answer struct {
 type facts struct {
 	runtime bool // there is one
 
-	looks map[Container]answer // asked by id
-	idle  map[Container]bool   // no task, and a label alone: they block nothing
-	lost  map[Container]bool   // recorded, and another lease's by now
+	looks      map[Container]answer // asked by id
+	idle       map[Container]bool   // no task, and a label alone: they block nothing
+	reassigned map[Container]bool   // recorded, and another lease's by now
 
-	ports   bool // were asked
-	plugged []census.Plugged
-	astray  string // says that the recorded link is on a bridge that no witness watches
-	away    string // says that it lives where it was last known to be, on no bridge
-	portErr error
+	ports     bool // were asked
+	plugged   []census.Plugged
+	elsewhere string // says that the recorded link is on a bridge that no witness watches
+	away      string // says that it lives where it was last known to be, on no bridge
+	portErr   error
 
 	listed  bool        // the runtime's list was read
 	list    []Container // what belongs to the lease, by that list
@@ -71,7 +71,7 @@ func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
 	for _, c := range all {
 		got, asked := f.looks[c]
 		switch {
-		case f.lost[c], f.idle[c]:
+		case f.reassigned[c], f.idle[c]:
 		case !asked:
 			out = append(out, obstruct(KindRuntime, "container %s was not asked about", c))
 		case got.err != nil:
@@ -121,8 +121,8 @@ func ofPorts(f facts) (out []obstacle) {
 	case !f.ports:
 		return append(out, obstruct(KindPort, "the ports were not read"))
 	}
-	if f.astray != "" { // no news announces its end
-		out = append(out, obstruct(KindPort, "%s", f.astray))
+	if f.elsewhere != "" { // no news announces its end
+		out = append(out, obstruct(KindPort, "%s", f.elsewhere))
 	}
 	if f.away != "" { // likewise
 		out = append(out, obstruct(KindPort, "%s", f.away))

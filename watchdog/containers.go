@@ -156,9 +156,9 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 	return out
 }
 
-// lost returns those of the containers that a lease records which are there and
+// reassigned returns those of the containers that a lease records which are there and
 // belong to another lease by now.
-func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]bool {
+func (r *containerIndex) reassigned(l *netdb.Lease, x *workload.Leases) map[Container]bool {
 	var out map[Container]bool
 	for _, c := range l.Containers {
 		if r.there(c) && x.Judge(l, r.member(c).Record) == workload.Another {
@@ -171,14 +171,14 @@ func (r *containerIndex) lost(l *netdb.Lease, x *workload.Leases) map[Container]
 	return out
 }
 
-// forsaken reports that a bound lease had containers and has none any more: the one
-// that it records last was there while it did, and nothing that it records or that
-// belongs to it is there. Those before it may have been replaced without a word, and
-// are asked for by their ids before the lease ends. A container that is still to be
-// made does not count, though one of its name was there for an earlier lease, or
-// before the sandbox was resumed. A paused lease is never forsaken: a hibernated
-// sandbox has no container.
-func (r *containerIndex) forsaken(l *netdb.Lease, others func() *workload.Leases) bool {
+// containersGone reports that a bound lease had containers and has none any more: the
+// one that it records last was there while the lease recorded it, and nothing that it
+// records or that belongs to it is there now. Earlier ones may have been replaced
+// without a bind, and are looked up by their ids before the lease ends. A container
+// that is still to be made does not count, though one of its name was there for an
+// earlier lease, or before the sandbox was resumed. Of a paused lease it is never
+// true: a hibernated sandbox has no container.
+func (r *containerIndex) containersGone(l *netdb.Lease, others func() *workload.Leases) bool {
 	u, bound := r.uses[l.ID]
 	if !bound || !r.left(u.last, u.rev) {
 		return false

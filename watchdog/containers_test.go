@@ -69,7 +69,7 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 		"recorded by the lease, beyond the grace": {attempt{over: true}, []Record{recorded}, []Record{recorded}, false},
 	} {
 		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*netdb.Lease{l})
-		if got := tt.a.passed(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {
+		if got := tt.a.ignored(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {
 			t.Errorf("%s: blocks no release %v, want %v", name, got, tt.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestForsaken(t *testing.T) {
 		r.use([]*netdb.Lease{tt.lease})
 		r.read(tt.was, tt.seenAt)
 		r.read(tt.there, 9)
-		if got := r.forsaken(tt.lease, func() *workload.Leases { return workload.NewLeases(append(tt.others, tt.lease)) }); got != tt.want {
+		if got := r.containersGone(tt.lease, func() *workload.Leases { return workload.NewLeases(append(tt.others, tt.lease)) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestW9ForsakenThroughChanges(t *testing.T) {
 			r.read(there, s.lease.Rev)
 		}
 		last := tt.steps[len(tt.steps)-1].lease
-		if got := r.forsaken(last, func() *workload.Leases { return workload.NewLeases([]*netdb.Lease{last}) }); got != tt.want {
+		if got := r.containersGone(last, func() *workload.Leases { return workload.NewLeases([]*netdb.Lease{last}) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -13,15 +13,15 @@ const (
 	// time asks for.
 	firstWait = 50 * time.Millisecond
 	lastWait  = 5 * time.Second
-	// stuckWait is the same for a lease that waits for what its own news will
-	// tell: a container, a task, a port, a witness. A thousand releases that
-	// were stuck behind their ports took half a processor at lastWait. It is
-	// also that of a bound lease whose containers are gone: most of those are
+	// stuckWait is the longest back-off of a lease that waits for what news
+	// announces: the end of a container, a task, a port, a sighting, a silence. At
+	// lastWait a thousand releases that wait for their ports take half a processor.
+	// It is also that of a bound lease whose containers are gone: most of those are
 	// kept on purpose, and the reconciler looks at them too.
 	stuckWait = time.Minute
 	// firstPause and lastPause are the least time between two attempts that news
-	// asks for. The first such comes at once: a container that went just behind an
-	// attempt of its own time had its address wait for 10 ms.
+	// asks for. After an attempt that the clock asked for there is none, or a
+	// container that goes just behind it would have its address wait.
 	firstPause = 10 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )

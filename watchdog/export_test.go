@@ -2,6 +2,6 @@ package watchdog
 
 // What the tests on real parts know of the watchdog's patience.
 const (
-	OwnerRest  = ownerRest
+	OwnerPause = ownerPause
 	ReleaseAsk = releaseAsk
 )

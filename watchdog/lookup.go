@@ -16,13 +16,13 @@ import (
 
 // look asks the runtime, by id, about the containers that a lease records and
 // about others that were once seen to belong to it, and the kernel about its
-// ports. It does not ask about what is another lease's by now.
-func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, lost map[Container]bool, x *workload.Leases) facts {
-	f := facts{runtime: w.cfg.Runtime != nil, lost: lost}
+// ports. It does not ask about the reassigned, which are another lease's by now.
+func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, reassigned map[Container]bool, x *workload.Leases) facts {
+	f := facts{runtime: w.cfg.Runtime != nil, reassigned: reassigned}
 	if f.runtime {
 		f.looks = make(map[Container]answer)
 		for _, c := range slices.Concat(l.Containers, others) {
-			if _, asked := f.looks[c]; !asked && !lost[c] {
+			if _, asked := f.looks[c]; !asked && !reassigned[c] {
 				f.looks[c] = w.lookAt(ctx, c)
 			}
 			if f.looks[c].Found && f.seen == nil {
@@ -34,7 +34,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns)
 	if l.Plug.Boot == "" || l.Plug.Boot == netdb.Now().BootID { // else its link ended with the boot
 		var err error
-		if f.astray, err = w.cfg.Ports.Elsewhere(ctx, host, l.Plug.Index); f.portErr == nil {
+		if f.elsewhere, err = w.cfg.Ports.Elsewhere(ctx, host, l.Plug.Index); f.portErr == nil {
 			f.portErr = err
 		}
 	}
@@ -90,9 +90,9 @@ func (w *Watchdog) idle(ctx context.Context, a *attempt) {
 	_ = all.Wait() // none of them returns one
 }
 
-// alone reports whether a sighting is of a record that blocks no release: without a
-// task, with the sandbox's name alone, and idle or beyond the grace.
-func (a *attempt) alone(s census.Sighting) bool {
+// ignores reports whether a sighting blocks no release: it is of a record without a
+// task that carries the sandbox's name alone, and is idle or beyond the grace.
+func (a *attempt) ignores(s census.Sighting) bool {
 	c := Container{Namespace: s.Namespace, ID: s.Container}
 	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
 		!slices.Contains(a.lease.Containers, c) && (a.facts.idle[c] || a.over)
@@ -120,6 +120,6 @@ func (w *Watchdog) askOwner(ctx context.Context, sandbox string) []obstacle {
 	if w.cfg.Owner == nil {
 		return nil
 	}
-	v, err := w.rest.Look(ctx, w.cfg.Owner, sandbox)
+	v, err := w.ownerAsk.Look(ctx, w.cfg.Owner, sandbox)
 	return ofOwner(sandbox, v, err)
 }

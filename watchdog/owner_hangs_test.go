@@ -56,7 +56,7 @@ func hung(t *testing.T) (client *owner.Client, asked *atomic.Int32) {
 }
 
 // W5. An owner that hangs keeps every sandbox, and costs one timeout, not one
-// for each: after the first question that it leaves unanswered it has its rest.
+// for each: after the first question that it leaves unanswered it is not asked for a while.
 func TestW5AnOwnerThatHangsIsAskedOnce(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	client, asked := hung(t)
@@ -72,9 +72,9 @@ func TestW5AnOwnerThatHangsIsAskedOnce(t *testing.T) {
 			t.Fatalf("it is %s", now.State)
 		}
 	}
-	// Once more for each rest that ended while all this went on.
+	// Once more for each pause that ended while all this went on.
 	took := time.Since(began)
-	if n := asked.Load(); n < 1 || n > 1+int32(took/watchdog.OwnerRest) {
+	if n := asked.Load(); n < 1 || n > 1+int32(took/watchdog.OwnerPause) {
 		t.Errorf("it was asked %d times in %v", n, took)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// plumbed is from when on leases record their host interfaces, as far as this
-// daemon has learned of it. A port is looked for by the names that it had since
-// then: by any earlier one it was another's. A port that had been "warm3" once
-// kept the lease that a later "warm3" was bound to from cooling, for as long as
-// its own sandbox lived.
+// plumbed has the time from which on each lease records its host interface, as far
+// as this daemon saw the bind. A port is looked for by the names that it had since
+// then: by an earlier name it was another lease's. Without this rule a port that was
+// once named "warm3" keeps the lease of a later "warm3" from cooling, for as long as
+// the sandbox behind the first one lives.
 //
-// It is kept in memory, as the bridge's former names are.
+// It is kept in memory, as the bridge keeps the former names of ports.
 type plumbed struct {
 	mu     sync.Mutex
 	leases map[string]plumbing // by id
@@ -26,8 +26,8 @@ type plumbing struct {
 	at   time.Time
 }
 
-// note takes down a binding: what the lease recorded before it is older. Of two
-// that came at once, the first counts.
+// note records that a bind which began at a time gave a lease its host interface. Of
+// two at the same time the first counts.
 func (p *plumbed) note(before, l *netdb.Lease, began time.Time) {
 	if before == nil || l.HostInterface == "" || before.HostInterface == l.HostInterface {
 		return
@@ -54,9 +54,9 @@ func (p *plumbed) since(l *netdb.Lease) time.Time {
 	return time.Time{}
 }
 
-// keep drops leases that are not in the book any more, once they are many. One
-// that was bound after the rows were read is dropped too, and then its names
-// count as far back as the bridge is watched.
+// keep drops leases that are not in the book any more, once they are many. A lease
+// that was bound after the rows were read is dropped too: all former names of its
+// port count then.
 func (p *plumbed) keep(rows []*netdb.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -58,8 +58,8 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	defer cancel()
 	rows, _ := w.cfg.Book.Leases()
 	x := workload.NewLeases(rows)
-	lost := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).lost(l, x)
-	f := w.look(ctx, l, nil, lost, x)
+	reassigned := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).reassigned(l, x)
+	f := w.look(ctx, l, nil, reassigned, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 && workload.NeverSeen(l, w.cfg.Now().BootID) {
 		found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}

@@ -32,7 +32,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && (ifRev == 0 || ifRev == l.Rev) && ctx.Err() == nil {
 		by := who
 		by.Actor = netdb.ByWatchdog
-		own, cancel := w.patience(ctx)
+		own, cancel := w.ownContext(ctx)
 		freed, _, err := w.withdraw(own, by, l)
 		late := own.Err() != nil
 		cancel()
@@ -62,7 +62,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 		ended, t := w.ended.Next(), w.tracks[l.ID]
 		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
 		if !poked && !known {
-			w.poked = append(w.poked, l.ID)
+			w.justReleased = append(w.justReleased, l.ID)
 			broadcast.Wake(w.wakeup)
 		}
 		w.mu.Unlock()

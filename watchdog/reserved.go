@@ -18,8 +18,8 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // it was handed out, and the runtime lists no container that may be about to use
 // it. found is what stands in the way of that.
 //
-// Two errors are not the book's: errWasSeen and errNotUnseen. With errWasSeen, and
-// with netdb.ErrCools, nothing is in the way but what was.
+// Two errors are not the book's: errWasSeen and errNotUnseen. errWasSeen and
+// netdb.ErrCools say that nothing is in the way now, but that the address has to cool.
 func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
@@ -46,7 +46,8 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 // awaited is which containers may be about to use a lease that is not bound yet.
 func (w *Watchdog) awaited(l *netdb.Lease) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
-		// What any lease says can only take away of those.
+		// Other leases can only take containers away from this one: without any there is
+		// nothing to read them for.
 		if len(r.of(l, new(workload.Leases), false)) == 0 {
 			return nil
 		}
@@ -59,10 +60,10 @@ func (w *Watchdog) awaited(l *netdb.Lease) func(*containerIndex) []Container {
 // kernel's entries before it is recorded as releasing.
 const releaseAsk = time.Second
 
-// patience is a context of the watchdog's own, for what a client's call begins.
-// A client that hangs up does not end it, and what hangs ends in time for the
-// client to get its answer.
-func (w *Watchdog) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// ownContext returns the watchdog's own context for what a client's call begins. A
+// client that hangs up does not end it. Its deadline leaves the client half of the
+// time that it has, to get its answer.
+func (w *Watchdog) ownContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := min(releaseAsk, w.cfg.Timeout)
 	if end, ok := ctx.Deadline(); ok {
 		most = min(most, time.Until(end)/2)

@@ -29,7 +29,8 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	r := reading{index: newIndex(nil)}
 	for ctx.Err() == nil {
 		now := time.Now()
-		// A reading that is late is made with the next thing to do.
+		// Run is not woken where nothing but the revision has changed: that reading is made with
+		// whatever comes next.
 		if (e.news || r.rev != w.cfg.Book.Rev()) && !now.Before(r.next) {
 			e.news = false
 			w.read(&r, now)
@@ -56,7 +57,7 @@ func (w *Watchdog) stop() {
 	defer w.mu.Unlock()
 	w.running = false
 	clear(w.tracks)
-	w.passed, w.poked = nil, nil
+	w.passed, w.justReleased = nil, nil
 	w.ended.Send()
 }
 
@@ -91,8 +92,8 @@ func (w *Watchdog) listen() *subscription {
 	return e
 }
 
-// bookChanged does not wake for what is given, expires or has rested: a lease that
-// was never bound has nothing that could be gone.
+// bookChanged does not wake for an address that is given or freed, nor for a lease that expires:
+// one that was never bound has no workload that could be gone.
 func (w *Watchdog) bookChanged() <-chan struct{} {
 	return w.cfg.Book.Touched(netdb.Bound, netdb.Paused, netdb.Releasing)
 }
@@ -116,9 +117,8 @@ func (e *subscription) receive() {
 	}
 }
 
-// sleep returns when there is something to do: news, a wake-up, a caller of Alive that asks
-// whether it lives, or the time next
-// (zero: none). While news waits for the next reading it is no reason to wake.
+// sleep returns when there is something to do: news, a wake-up, a caller of Alive, or the time
+// next (zero: none). While news waits for the next reading, more news is no reason to wake.
 func (e *subscription) sleep(ctx context.Context, wakeup <-chan struct{}, pulse chan<- struct{}, next time.Time) {
 	var timer <-chan time.Time
 	if !next.IsZero() {

@@ -14,7 +14,7 @@ type reading struct {
 	rows   []*netdb.Lease
 	rev    int64
 	leases *workload.Leases // of rows; nil until it is needed
-	index  *containerIndex  // of the board, with those who left it in this daemon's life
+	index  *containerIndex  // of the board, and of containers that left it while this daemon ran
 	next   time.Time
 	took   time.Duration
 
@@ -22,10 +22,10 @@ type reading struct {
 	portsAt uint64          // the count of their changes when they were read
 }
 
-// A reading walks all leases and all containers. It may take a twentieth of
-// one processor and, after a rest, a burst of a tenth of a second's share.
-// What it costs is what the quicker of two took: one that lost its processor
-// for 90 ms put confirmations off for 1.7 s.
+// A reading walks all leases and all containers. Readings may take a twentieth of
+// one processor and, after a time without any, a burst of a tenth of a second's
+// share. A reading is charged what the quicker of the last two took: one that lost
+// its processor for a moment would put confirmations off for twenty times as long.
 const (
 	dutyShare = 20
 	dutyBurst = 100 * time.Millisecond
@@ -34,7 +34,7 @@ const (
 // read reads book and board, and decides which leases are to be confirmed.
 //
 // The book comes first: a container of a lease that is not read yet belongs to
-// none, while a lease without its containers would look forsaken.
+// none, while a lease without its containers would count as one that lost them.
 func (w *Watchdog) read(r *reading, now time.Time) {
 	if rev := w.cfg.Book.Rev(); r.rows == nil || rev != r.rev {
 		r.rows, r.rev = w.cfg.Book.Leases()
@@ -50,7 +50,7 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	})
 	want := make(map[string]*netdb.Lease)
 	for _, l := range r.rows {
-		if l.State == netdb.Releasing || answers && r.index.forsaken(l, r.others) {
+		if l.State == netdb.Releasing || answers && r.index.containersGone(l, r.others) {
 			want[l.ID] = l
 		}
 	}

@@ -81,14 +81,14 @@ func belonging(l *netdb.Lease, x *workload.Leases) func(*containerIndex) []Conta
 // that the board shows without a task.
 func (a *attempt) belonging() func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
-		return slices.DeleteFunc(r.of(a.lease, a.leases, false), a.passed(r, r))
+		return slices.DeleteFunc(r.of(a.lease, a.leases, false), a.ignored(r, r))
 	}
 }
 
-// passed says which of the containers in r block no release, with which attempt and
-// board show them: claims by a label alone that were found idle, or of which the grace is
-// over. After it the next one that is made just then is not asked about by its id.
-func (a *attempt) passed(r, board *containerIndex) func(Container) bool {
+// ignored returns a function that says which of the containers in r block no release: those
+// that claim the lease by a label alone, have no task on the board, and were found idle or are
+// beyond the grace. Beyond the grace one that is made meanwhile is not looked up by its id.
+func (a *attempt) ignored(r, board *containerIndex) func(Container) bool {
 	return func(c Container) bool {
 		m := board.member(c)
 		return (a.facts.idle[c] || a.over && !a.facts.looks[c].Found) && len(r.claims(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)

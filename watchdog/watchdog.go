@@ -70,20 +70,20 @@ type Watchdog struct {
 	wakeup   chan struct{} // one slot: Run shall look at what is due
 	snapshot snapshot
 	surveys  *share.Run[Tie, inventory]
-	rest     OwnerBackoff
+	ownerAsk OwnerBackoff
 	answers  awaiting
 	plumbed  plumbed
 	pulse    broadcast.Pulse // of Run, when it sleeps
 
-	mu      sync.Mutex
-	running bool
-	tracks  map[string]*track // of the leases to be confirmed, by id
-	poked   []string          // ids of leases that were released just now
-	passed  []*attempt        // whose look-ups found nothing; the second stage takes all at once
-	closing bool              // the second stage is under way
-	ended   broadcast.Signal  // at the end of the next attempt
-	slots   int               // first stages under way
-	slow    int               // of those, of leases whose last attempt ended by its timeout
+	mu           sync.Mutex
+	running      bool
+	tracks       map[string]*track // of the leases to be confirmed, by id
+	justReleased []string          // ids of leases that were released just now
+	passed       []*attempt        // attempts whose look-ups found nothing left; the second stage takes all at once
+	concluding   bool              // the second stage is under way
+	ended        broadcast.Signal  // at the end of the next attempt
+	slots        int               // first stages under way
+	slow         int               // of those, of leases whose last attempt ended by its timeout
 }
 
 // New checks cfg. It makes no call yet.
