@@ -107,7 +107,7 @@ func (b *Book) Info() Info {
 	}
 	grows := b.growing()
 	i.Growing, i.GrowingSince = grows.why, grows.since
-	i.ClockSince, i.Clock = s.clock.oddity()
+	i.ClockSince, i.Clock = s.clock.Oddity()
 	b.mu.RLock()
 	commits := b.commits
 	i.Unreadable = slices.Clone(b.idx.broken)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
@@ -28,7 +29,7 @@ const lockPatience = 5 * time.Second
 // writing connection of the [store], the rows of the [memory], the [upkeep].
 type writer struct {
 	opts   *Options
-	clock  *clock
+	clock  *elapsed.Clock
 	store  *store
 	memory *memory
 	upkeep *upkeep
@@ -188,7 +189,7 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 	began := time.Now()
 	staged := w.staged
 	staged.reset(w.memory.idx.rev)
-	t := &tx{opts: w.opts, now: w.clock.now(), idx: w.memory.idx, staged: staged, store: w.store, memory: w.memory}
+	t := &tx{opts: w.opts, now: w.clock.Now(), idx: w.memory.idx, staged: staged, store: w.store, memory: w.memory}
 	answers = make([]error, len(batch))
 	for i, o := range batch {
 		before := len(staged.steps)

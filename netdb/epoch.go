@@ -53,14 +53,14 @@ func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	if err != nil {
 		return err
 	}
-	c := Change{Rev: rev, At: o.clock.now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	c := Change{Rev: rev, At: o.clock.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
 	tx, err := o.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, o.clock.uptime())...)
+		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, o.clock.Uptime())...)
 	}
 	if err == nil {
 		err = tx.Commit()

@@ -152,7 +152,7 @@ func LogPages(ctx context.Context, b *Book) (int, error) {
 
 // Cancelled reports whether a tombstone of a sandbox's attempt stands.
 func (m *memory) Cancelled(uid string, attempt int64) bool {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	stone := m.idx.tombs[uid]

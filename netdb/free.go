@@ -14,7 +14,7 @@ import (
 // the daemon's. after is the last row that the caller has looked at, nil at first. The cost
 // does not depend on how many leases there are.
 func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n int) []*Lease {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]

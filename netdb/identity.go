@@ -111,7 +111,7 @@ func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 func (o *opening) identify(ctx context.Context) error {
 	rev, err := o.readIdentity(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		now, runner := o.clock.now(), o.opts.RunnerUID
+		now, runner := o.clock.Now(), o.opts.RunnerUID
 		if runner == "" {
 			runner = uuid.NewString()
 		}

@@ -96,7 +96,7 @@ func (t *tx) refuses(poolUID string, r Range, sandbox string) error {
 // it. Errors: [ErrTaken] (another holds it, or it cools after another or in a
 // delegated prefix), [ErrQuarantined].
 func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, kept bool, err error) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[o.PoolUID]

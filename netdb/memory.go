@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/elapsed"
 )
 
 // A memory is what the book has in memory, the same as in its file: one index, which
@@ -16,7 +18,7 @@ import (
 // question, as one lock is over all of them.
 type memory struct {
 	opts  *Options
-	clock *clock
+	clock *elapsed.Clock
 
 	mu      sync.RWMutex
 	idx     *index
@@ -77,7 +79,7 @@ func (m *memory) replace(idx *index) {
 
 // Now is the moment as the book dates it: the one to compare the book's own
 // stamps with.
-func (m *memory) Now() Stamp { return m.clock.now() }
+func (m *memory) Now() Stamp { return m.clock.Now() }
 
 // Rev is the last committed revision.
 func (m *memory) Rev() int64 {

@@ -17,6 +17,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 )
@@ -69,7 +70,7 @@ type opening struct {
 }
 
 func open(path string, opts Options) (*Book, error) {
-	s := &store{path: path, opts: &opts, clock: &clock{read: opts.Now}, mark: bookfile.MarkerOf(path)}
+	s := &store{path: path, opts: &opts, clock: elapsed.NewClock(opts.Now), mark: bookfile.MarkerOf(path)}
 	o := &opening{store: s}
 	if err := o.open(); err != nil {
 		return nil, errors.Join(o.refuse(err), s.close(false))
@@ -155,8 +156,7 @@ func (o *opening) open() error {
 		ctx, cancel = context.WithTimeout(ctx, lookWithin)
 	}
 	defer cancel()
-	o.clock.begin()
-	o.bootID = o.clock.last.BootID
+	o.bootID = o.clock.Boot()
 	if !o.opts.ReadOnly {
 		if err := bookfile.Exposed(o.path); err != nil { // before a new one is made
 			return err

@@ -53,7 +53,7 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 		return Candidate{Addr: a, Pool: pi.pool}, nil
 	}
 	exhausted := pi.exhausted(0, 0)
-	now := m.clock.now()
+	now := m.clock.Now()
 	l := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
 	if l == nil {
 		exhausted.Next = pi.nextOfPrefixes(now, policy)
@@ -111,7 +111,7 @@ func (pi *poolIndex) offered(a netip.Addr) bool {
 // be given; 0 when none cools. What is kept for a sandbox does not count. The cost does
 // not depend on how many leases there are.
 func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]
@@ -173,7 +173,7 @@ func (m *memory) PickOwn(o Owner, bits int) (Candidate, bool) {
 // it cools after another owner, and [KeptError] for one that is kept: see
 // [Book.PickKept]) or [ErrQuarantined].
 func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi, err := m.idx.giving(o.PoolUID)
@@ -229,7 +229,7 @@ func (m *memory) Drop(c Candidate) {
 // Upcoming lists up to n addresses that [Book.Pick] would offer next, for
 // those who look ahead. It offers none of them.
 func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]

@@ -20,7 +20,7 @@ import (
 // The cost is that of one look at each free range of the pool and at each row that cools.
 // Errors are those of [Book.Pick], and [FieldError] for the length.
 func (m *memory) PickPrefix(poolUID string, bits int, policy Policy) (Candidate, error) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi, err := m.idx.giving(poolUID)
@@ -153,7 +153,7 @@ func (pi *poolIndex) offeredRange(r Range) bool {
 // PickPrefixAt offers one wished prefix, if its owner-to-be may have it. Errors are those
 // of [Book.PickAddr], and [FieldError] for a length or an address that make no prefix.
 func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate, error) {
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi, err := m.idx.giving(o.PoolUID)

@@ -40,7 +40,7 @@ func (m *memory) PreviewSetPool(c PoolChange) (out *PoolOutcome, err error) {
 func (m *memory) preview(plan func(*tx) (*poolPlan, error)) (*PoolOutcome, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	p, err := plan(&tx{opts: m.opts, memory: m, now: m.clock.now(), idx: m.idx, staged: newOverlay()})
+	p, err := plan(&tx{opts: m.opts, memory: m, now: m.clock.Now(), idx: m.idx, staged: newOverlay()})
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
@@ -22,7 +23,7 @@ import (
 type store struct {
 	path  string // without links
 	opts  *Options
-	clock *clock
+	clock *elapsed.Clock
 	identity
 	holding atomic.Pointer[Holding] // whose it is; the lock holder's to change
 
@@ -101,7 +102,7 @@ func (s *store) closeWriter() error {
 
 // cannotWrite remembers that the book cannot be written. The reason may change; that
 // it began is not forgotten before the book can be written again.
-func (s *store) cannotWrite(why error) { remember(&s.readonly, why, s.clock.now().Wall) }
+func (s *store) cannotWrite(why error) { remember(&s.readonly, why, s.clock.Now().Wall) }
 
 // classify maps SQLite's result codes to what a caller can do next.
 func (s *store) classify(doing string, err error) error {

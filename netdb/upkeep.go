@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/elapsed"
 )
 
 const (
@@ -37,7 +39,7 @@ const (
 // made are answered. What it cannot do loses nothing and refuses nothing.
 type upkeep struct {
 	opts   *Options
-	clock  *clock
+	clock  *elapsed.Clock
 	store  *store
 	memory *memory
 	writer *writer
@@ -131,7 +133,7 @@ func (u *upkeep) fold() {
 		return
 	}
 	if err != nil {
-		remember(&u.log, fmt.Errorf("fold the log into the book: %w", err), u.clock.now().Wall)
+		remember(&u.log, fmt.Errorf("fold the log into the book: %w", err), u.clock.Now().Wall)
 		return
 	}
 	left := log.length - log.folded
@@ -139,7 +141,7 @@ func (u *upkeep) fold() {
 		u.pages = 0 // the next commit begins it anew
 	}
 	if log.length >= longLog && (left > 0 || log.held) {
-		remember(&u.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), u.clock.now().Wall)
+		remember(&u.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), u.clock.Now().Wall)
 		return
 	}
 	u.log.Store(nil)
@@ -150,7 +152,7 @@ func (u *upkeep) fold() {
 // wait meanwhile. An error leaves them for the next time. It reports whether some
 // are left that could go. For the lock holder.
 func (u *upkeep) prune() (left bool) {
-	now := u.clock.now()
+	now := u.clock.Now()
 	u.pages = foldAt
 	n, err := u.pruneRows(now)
 	u.pruneAt = u.memory.idx.rev + pruneEvery

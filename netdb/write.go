@@ -154,7 +154,7 @@ func (s *store) writeStep(st step) error {
 	if err := s.writeSlot(st); err != nil {
 		return err
 	}
-	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.uptime())...)
+	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.Uptime())...)
 	return s.classify("record "+what, err)
 }
 

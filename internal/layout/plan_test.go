@@ -11,7 +11,7 @@ type room struct {
 var rooms = []room{
 	{"migrations", nil, "the schema is text; what it means is netdb's to know"},
 	{"netdb/bookfile", nil, "it keeps files: what is in a book, and whether it may be opened, is decided above it"},
-	{"netdb", []string{"migrations", "netdb/bookfile", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"netdb", []string{"migrations", "netdb/bookfile", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
 	{"census", []string{"internal/broadcast"}, "witnesses post here and those that decide read here, so it can depend on neither"},
 	{"workload", []string{"netdb", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},
@@ -72,6 +72,7 @@ var rooms = []room{
 	{"internal/term", nil, "it writes what it is given, whatever that is about"},
 	{"internal/poolmap", []string{"api", "internal/ranges", "internal/term"}, "it draws what the socket says, and asks nothing"},
 	{"internal/ranges", nil, "it counts and cuts addresses, and knows nothing of whose they are"},
+	{"internal/elapsed", nil, "it reads clocks, and knows nothing of what is dated by them"},
 	{"internal/nearest", nil, "it knows names, not what they name"},
 	{"internal/build", nil, "one version, of all programs and of the package"},
 	{"internal/logging", nil, "it writes lines, and knows nothing of what they are about"},
