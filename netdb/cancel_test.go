@@ -168,3 +168,39 @@ func TestG12FullTombstonesDoNotKeepLeases(t *testing.T) {
 		t.Errorf("once there is room: %v, %v", let, err)
 	}
 }
+
+// L5: a cancel that arrives first refuses the late allocate, also across a
+// restart; the next attempt works; after an hour the tombstone is gone.
+func TestL5CancelBeforeAllocate(t *testing.T) {
+	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
+	opts := Options()
+	opts.Now = c.Now
+	b := OpenAt(t, path, opts)
+	p := Pool(t, b, "default", "10.8.64.0/24")
+	if _, err := b.Cancel(ctx, client, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := TryReserve(b, p, "a", Policy)
+	wantErr(t, err, netdb.ErrCancelled)
+	Close(t, b)
+	b = OpenAt(t, path, opts)
+	_, err = TryReserve(b, p, "a", Policy)
+	wantErr(t, err, netdb.ErrCancelled)
+	pick, _ := b.Pick(p.UID, Policy)
+	second := netdb.Reservation{Candidate: pick, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 2, BindWithin: time.Minute}
+	ls, err := b.Reserve(ctx, allocator, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A late cancel of attempt 1 leaves attempt 2 alone; of attempt 2 it does not.
+	if freed, err := b.Cancel(ctx, client, "a", 1); err != nil || len(freed) != 0 {
+		t.Fatal(freed, err)
+	}
+	if freed, err := b.Cancel(ctx, client, "a", 2); err != nil || len(freed) != 1 || freed[0].ID != ls[0].ID || freed[0].State != netdb.Releasing {
+		t.Fatal(freed, err)
+	}
+	c.Pass(61 * time.Minute)
+	if _, err := TryReserve(b, p, "a", Policy); err != nil {
+		t.Fatalf("an hour later: %v", err)
+	}
+}

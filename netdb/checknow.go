@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 
 	"github.com/ipamd/ipamd/netdb/bookfile"
@@ -89,20 +88,4 @@ func (m *memory) copied() *memory {
 	}
 	x.broken = slices.Clone(x.broken)
 	return &memory{opts: m.opts, clock: m.clock, idx: &x}
-}
-
-func (pi *poolIndex) copied() *poolIndex {
-	p := *pi
-	p.free = p.free.copy()
-	p.freed, p.away = p.freed.copied(), p.away.copied()
-	p.kept, p.keptFor, p.keptOf = maps.Clone(p.kept), maps.Clone(p.keptFor), maps.Clone(p.keptOf)
-	p.cooling, p.spent = p.cooling.IsoCopy(), p.spent.IsoCopy()
-	p.offers, p.count, p.blocked = maps.Clone(p.offers), maps.Clone(p.count), maps.Clone(p.blocked)
-	p.prefixes, p.offeredPrefixes, p.blockedPrefixes = nil, maps.Clone(p.offeredPrefixes), slices.Clone(p.blockedPrefixes)
-	p.own = nil
-	return &p
-}
-
-func (q freedQueue) copied() freedQueue {
-	return freedQueue{q.byRev.IsoCopy(), q.byAddr.IsoCopy(), new(big.Int).Set(q.total)}
 }

@@ -41,20 +41,6 @@ type writer struct {
 	closing chan struct{}
 }
 
-// An op is one request on its way into a commit. It may be run more than
-// once, when another request spoils the batch; it must do nothing but stage.
-type op struct {
-	run   func(*tx) error
-	done  chan error
-	state atomic.Int32
-}
-
-const (
-	opWaiting = iota // the caller may still walk away
-	opTaken          // it is answered, whatever the caller's deadline
-	opLeft           // the caller walked away
-)
-
 // update makes fn part of a commit and returns once what it staged is
 // durable. When ctx ends before the request was taken, nothing happened;
 // after that the answer is awaited, so that "deadline exceeded" always means
@@ -96,14 +82,6 @@ func (w *writer) leave(o *op, why error) error {
 		return why
 	}
 	return answer(<-o.done)
-}
-
-// take runs the request, unless its caller left.
-func (o *op) take(t *tx) (err error) {
-	if !o.state.CompareAndSwap(opWaiting, opTaken) && o.state.Load() != opTaken {
-		return nil
-	}
-	return safely(func() error { return o.run(t) })
 }
 
 // whyWaiting says why a caller's deadline passed.

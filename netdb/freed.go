@@ -136,3 +136,8 @@ func (q freedQueue) len() int { return q.byRev.Len() }
 
 // count is how many addresses are queued, at most 2^64-1.
 func (q freedQueue) count() uint64 { return saturated(q.total) }
+
+// copied is a copy that nothing changes.
+func (q freedQueue) copied() freedQueue {
+	return freedQueue{q.byRev.IsoCopy(), q.byAddr.IsoCopy(), new(big.Int).Set(q.total)}
+}

@@ -1,7 +1,9 @@
 package netdb
 
 import (
+	"math"
 	"math/big"
+	"math/bits"
 	"net/netip"
 
 	"github.com/tidwall/btree"
@@ -161,3 +163,19 @@ func (s freeset) upcoming(a netip.Addr, n int) []netip.Addr {
 
 // count returns how many addresses are free, at most 2^64-1.
 func (s freeset) count() uint64 { return saturated(s.total) }
+
+// saturated returns a number, at most 2^64-1.
+func saturated(n *big.Int) uint64 {
+	if !n.IsUint64() {
+		return math.MaxUint64
+	}
+	return n.Uint64()
+}
+
+func saturatingAdd(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}

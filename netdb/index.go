@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -36,30 +35,6 @@ type index struct {
 	runtime   string // the container runtime that the book knows
 	mostFreed int    // of a pool
 	mostTombs int    // of the book
-}
-
-// poolIndex is one pool's share of the index.
-type poolIndex struct {
-	pool    *Pool
-	size    uint64
-	free    freeset                   // no row, not offered, usable; never given, or so long ago that it is forgotten
-	freed   freedQueue                // the same of those that were given before
-	kept    map[netip.Addr]int64      // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
-	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
-	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
-	cursor  netip.Addr                // where the walk over the never-used goes on
-	cooling *btree.Map[int64, *Lease] // inside the pool, by [Lease.CooledAt]: released longest ago first
-	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
-	away    freedQueue                // what became free and is outside: it has its place when it comes back inside
-	outside int                       // rows outside
-	own     map[Owner]*Lease          // an owner's last cooling address
-	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
-	count   map[State]int             // rows by state
-	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
-
-	prefixes        map[netip.Addr]*Lease         // rows of delegated prefixes
-	offeredPrefixes map[netip.Prefix][]freedRange // the same as offers: what was free of each
-	blockedPrefixes []Range
 }
 
 // An Unreadable row is reported and skipped, never dropped. The addresses that
@@ -116,34 +91,7 @@ func newIndex() *index {
 
 // addPool makes a pool known, with every usable address free.
 func (x *index) addPool(p *Pool) *poolIndex {
-	pi := &poolIndex{
-		pool:    p,
-		free:    newFreeset(),
-		freed:   newFreedQueue(),
-		kept:    make(map[netip.Addr]int64),
-		keptFor: make(map[netip.Addr]string),
-		keptOf:  make(map[string]netip.Addr),
-		cooling: new(btree.Map[int64, *Lease]),
-		spent:   new(btree.Map[int64, *Lease]),
-		away:    newFreedQueue(),
-		own:     make(map[Owner]*Lease),
-		offers:  make(map[netip.Addr]int64),
-		count:   make(map[State]int),
-		blocked: make(map[netip.Addr]struct{}),
-
-		prefixes:        make(map[netip.Addr]*Lease),
-		offeredPrefixes: make(map[netip.Prefix][]freedRange),
-	}
-	for _, s := range States() {
-		pi.count[s] = 0 // a snapshot has every state
-	}
-	pi.free.add(p.hosts())
-	pi.free.remove(p.Gateway)
-	for _, r := range p.Exclude {
-		pi.free.removeRange(r)
-	}
-	pi.size = pi.free.count()
-	pi.keep()
+	pi := newPoolIndex(p)
 	x.pools[p.UID] = pi
 	x.order = append(x.order, pi)
 	slices.SortStableFunc(x.order, func(a, b *poolIndex) int {
@@ -170,25 +118,6 @@ func (x *index) open(o Owner) *Lease {
 		}
 	}
 	return nil
-}
-
-// mayGive says why a pool can never give an address.
-func (pi *poolIndex) mayGive(a netip.Addr) error {
-	if usable, note := pi.pool.usable(a); !usable {
-		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
-	}
-	if pi.isBlocked(a) {
-		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
-	}
-	return nil
-}
-
-// isBlocked reports whether a row that cannot be read may be of an address.
-func (pi *poolIndex) isBlocked(a netip.Addr) bool {
-	if _, blocked := pi.blocked[a]; blocked {
-		return true
-	}
-	return slices.ContainsFunc(pi.blockedPrefixes, func(r Range) bool { return r.Contains(a) })
 }
 
 // replacePool makes a pool known, or known anew with its leases.
@@ -230,79 +159,6 @@ func (x *index) removePool(p *Pool) {
 	delete(x.pools, p.UID)
 }
 
-// requeue queues addresses that became free at a revision: where they are given from, or
-// where they wait to come back inside. What is queued already stays as it is.
-func (pi *poolIndex) requeue(r Range, rev int64) {
-	inside, outside := pi.pool.split(r)
-	for _, in := range inside {
-		pi.queue(in, rev)
-	}
-	for _, out := range outside {
-		pi.sendAway(out, rev)
-	}
-}
-
-// forget makes those of too many freed addresses count as never given that have been
-// free for longest.
-func (pi *poolIndex) forget(most int) {
-	for pi.freed.len() > most {
-		oldest, _ := pi.freed.byRev.Min()
-		pi.freed.drop(oldest)
-		pi.free.add(oldest.Range)
-	}
-	for pi.away.len() > most {
-		oldest, _ := pi.away.byRev.Min()
-		pi.away.drop(oldest)
-	}
-}
-
-// takeOffers carries over what is offered to callers, and where the walk is.
-func (pi *poolIndex) takeOffers(was *poolIndex) {
-	pi.cursor = was.cursor
-	for a, rev := range was.offers {
-		pi.offers[a] = max(pi.take(a), rev)
-	}
-	for p, pieces := range was.offeredPrefixes {
-		pi.takeRange(ranges.Of(p))
-		pi.offeredPrefixes[p] = pieces
-	}
-}
-
-// take takes an address out of those that are free and returns the revision
-// that made it so, 0 when it was never given.
-func (pi *poolIndex) take(a netip.Addr) int64 {
-	pi.free.remove(a)
-	pi.away.remove(a)
-	rev := max(pi.freed.remove(a), pi.kept[a])
-	delete(pi.kept, a)
-	return rev
-}
-
-// queue notes of addresses, as far as they are free and count as never given, which revision
-// made them free.
-func (pi *poolIndex) queue(r Range, rev int64) {
-	if rev == 0 {
-		return
-	}
-	if r.From == r.To {
-		if was, kept := pi.kept[r.From]; kept && was == 0 {
-			pi.kept[r.From] = rev
-		}
-		if pi.free.remove(r.From) {
-			pi.freed.add(r, rev)
-		}
-		return
-	}
-	for a, was := range pi.kept {
-		if was == 0 && r.Contains(a) {
-			pi.kept[a] = rev
-		}
-	}
-	for _, free := range pi.free.takeRange(r) {
-		pi.freed.add(free, rev)
-	}
-}
-
 // apply replaces the row of one address: old is what was there, now what is;
 // nil means no row. rev is the revision of the change.
 func (x *index) apply(old, now *Lease, rev int64) {
@@ -330,60 +186,6 @@ func (x *index) apply(old, now *Lease, rev int64) {
 	x.vacate(pi, old.Range(), rev)
 }
 
-// unoffer ends the offer of what a row leases.
-func (pi *poolIndex) unoffer(l *Lease) {
-	if l.PrefixLen == 0 {
-		delete(pi.offers, l.Addr)
-	} else {
-		delete(pi.offeredPrefixes, l.Prefix())
-	}
-}
-
-func (pi *poolIndex) leave(l *Lease) {
-	pi.count[l.State]--
-	if pi.pool.outsideOf(l) != "" {
-		pi.outside--
-	}
-	if l.PrefixLen != 0 {
-		delete(pi.prefixes, l.Addr)
-	}
-	pi.unqueue(l)
-}
-
-// unqueue takes a cooling lease out of the queue of those to be given again.
-func (pi *poolIndex) unqueue(l *Lease) {
-	if l.State == Cooling {
-		pi.cooling.Delete(l.CooledAt())
-		pi.spent.Delete(l.CooledAt())
-		if pi.own[l.Owner()] == l {
-			delete(pi.own, l.Owner())
-		}
-	}
-}
-
-func (pi *poolIndex) enter(l *Lease) {
-	pi.count[l.State]++
-	pi.takeRange(l.Range())
-	pi.unoffer(l)
-	if l.PrefixLen != 0 {
-		pi.prefixes[l.Addr] = l
-	}
-	outside := pi.pool.outsideOf(l) != ""
-	if outside {
-		pi.outside++
-	}
-	if l.State == Cooling && !pi.blocks(l.Range()) {
-		if outside {
-			pi.spent.Set(l.CooledAt(), l)
-			return
-		}
-		pi.cooling.Set(l.CooledAt(), l)
-		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.CooledAt() < l.CooledAt()) {
-			pi.own[l.Owner()] = l
-		}
-	}
-}
-
 // vacate makes addresses free, as far as they have no row and are not offered. rev is
 // the revision that made them so, 0 when they were never given.
 func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
@@ -409,6 +211,58 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 	pi.forget(x.mostFreed)
 }
 
+// vacateRange is vacate of what was a delegated prefix, or a part of one.
+func (x *index) vacateRange(pi *poolIndex, r Range, rev int64) {
+	inside, outside := pi.pool.split(r)
+	for _, in := range inside {
+		rest := newFreeset()
+		rest.add(in)
+		for _, taken := range x.takenIn(pi, in) {
+			rest.removeRange(taken)
+		}
+		for a := range pi.keptFor {
+			if rest.remove(a) {
+				pi.kept[a] = max(rev, pi.kept[a])
+			}
+		}
+		for _, free := range rest.all() {
+			if rev > 0 {
+				pi.freed.add(free, rev)
+			} else {
+				pi.free.add(free)
+			}
+		}
+	}
+	for _, out := range outside {
+		if rev > 0 {
+			pi.sendAway(out, rev)
+		}
+	}
+	pi.forget(x.mostFreed)
+}
+
+// takenIn returns what of a range is not to be made free: it is so, has a row, is offered or
+// may be that of a row that cannot be read.
+func (x *index) takenIn(pi *poolIndex, r Range) (out []Range) {
+	for _, l := range x.byAddr.overlapping(r) {
+		out = append(out, l.Range())
+	}
+	out = append(out, pi.free.within(r)...)
+	for _, f := range pi.freed.within(r) {
+		out = append(out, f.Range)
+	}
+	for a := range pi.offers {
+		out = append(out, ranges.Between(a, a))
+	}
+	for p := range pi.offeredPrefixes {
+		out = append(out, ranges.Of(p))
+	}
+	for a := range pi.blocked {
+		out = append(out, ranges.Between(a, a))
+	}
+	return append(out, pi.blockedPrefixes...)
+}
+
 // block keeps an address from being handed out because a row that cannot be
 // read names it, even if another one, which cools, names it too.
 func (x *index) block(a netip.Addr) {
@@ -420,5 +274,24 @@ func (x *index) block(a netip.Addr) {
 	pi.take(a)
 	if l := x.byAddr.at(a); l != nil {
 		x.pools[l.PoolUID].unqueue(l)
+	}
+}
+
+// blockAll keeps all that an unreadable row may mean from being handed out.
+func (x *index) blockAll(u Unreadable) {
+	for _, a := range u.addrs {
+		x.block(a)
+	}
+	for _, r := range u.ranges {
+		for _, pi := range x.order {
+			if !ranges.Of(pi.pool.Prefix).Overlaps(r) {
+				continue
+			}
+			pi.blockedPrefixes = append(pi.blockedPrefixes, r)
+			pi.takeRange(r)
+			for _, l := range x.byAddr.overlapping(r) {
+				x.pools[l.PoolUID].unqueue(l)
+			}
+		}
 	}
 }

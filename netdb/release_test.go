@@ -1,10 +1,10 @@
 package netdb_test
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -124,107 +124,62 @@ func TestVerbsAtARevision(t *testing.T) {
 	}
 }
 
-// A quarantine says why, or there is none.
-func TestNoQuarantineWithoutEvidence(t *testing.T) {
-	b := Open(t)
-	l := inState(t, b, netdb.Releasing)
-	for _, nothing := range []string{"", "seen", "[]", "null", `{"witness":"netns"}`, `"netns"`} {
-		_, err := b.Withhold(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
-		wantErr(t, err, netdb.ErrInvalid)
-		_, err = b.Quarantine(ctx, operator, two.Next().Next(), json.RawMessage(nothing))
-		wantErr(t, err, netdb.ErrInvalid)
-	}
-	if b.Rev() != l.Rev {
-		t.Error("something was written")
-	}
-}
-
-// A lease that is withheld keeps its sandbox and its id. Once cleared it
-// cools for its own sandbox alone, like any other, and the id ends with it.
-func TestSetAsideAndCleared(t *testing.T) {
-	c := NewClock()
-	b, p := openWith(t, c, "10.8.64.0/30")
-	q := inState(t, b, netdb.Quarantined)
-	if q.Sandbox != "a" || q.HostInterface != "veth1" {
-		t.Fatalf("it forgot whose it was: %+v", q)
-	}
-	// The share of the pool, one address of one, is used up by it, and does
-	// not count against it; nor does a late release move it.
-	if r, err := b.Release(ctx, client, q.ID, "", 0); err != nil || r != q {
-		t.Errorf("released once more: %+v, %v", r, err)
-	}
-	_, err := TryReserve(b, p, "a", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
-	cool, err := b.ClearAt(ctx, reconciler, q.ID, q.Rev, nil)
-	if err != nil || cool.State != netdb.Cooling || cool.ID != q.ID {
-		t.Fatal(cool, err)
-	}
-	_, err = TryReserve(b, p, "b", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
-	own, ok := b.PickOwn(cool.Owner(), 0)
-	if !ok {
-		t.Fatal("its own sandbox is not offered it")
-	}
-	b.Drop(own)
-	c.Pass(Policy.Cooldown)
-	next, err := TryReserve(b, p, "b", Policy)
-	if err != nil || next.Addr != q.Addr || next.ID == q.ID {
-		t.Fatal(next, err)
-	}
-	for name, err := range map[string]error{
-		"release": second(b.Release(ctx, client, q.ID, "", 0)),
-		"confirm": second(b.Confirm(ctx, watchdog, q.ID, q.Rev, nil)),
-		"look up": second(b.Lease(q.ID)),
-	} {
-		if !errors.Is(err, netdb.ErrGone) {
-			t.Errorf("%s by the id that ended: %v", name, err)
-		}
-	}
-	if now, _ := b.At(q.Addr); now != next {
-		t.Errorf("the next owner's lease is %+v", now)
-	}
-}
-
 func second(_ *netdb.Lease, err error) error { return err }
 
-// Withholding ignores the quarantine's share of the pool: nobody was going to
-// get the address anyway.
-func TestSetAsideBeyondTheShare(t *testing.T) {
-	b := OpenAt(t, t.TempDir()+"/book.db", Options())
-	Pool(t, b, "default", "10.8.64.0/29")
-	if _, err := b.Quarantine(ctx, reconciler, two.Next().Next(), evidence); err != nil {
-		t.Fatal(err)
+// L3: a release of a lease that is already gone succeeds, changes nothing and
+// does not restart the cooldown.
+func TestL3ReleaseAgainDoesNotRestartTheCooldown(t *testing.T) {
+	c := NewClock()
+	b, p := openWith(t, c, "10.8.64.0/30")
+	l := Reserve(t, b, "a")
+	Cool(t, b, l)
+	c.Pass(20 * time.Minute)
+	rev := b.Rev()
+	again, err := b.Release(ctx, client, l.ID, "a", 0)
+	if err != nil || again.State != netdb.Cooling || b.Rev() != rev {
+		t.Fatalf("released again: %+v, %v, revision %d after %d", again, err, b.Rev(), rev)
 	}
-	_, err := b.Quarantine(ctx, reconciler, two.Next(), evidence)
-	wantErr(t, err, netdb.ErrQuarantineFull)
-	inState(t, b, netdb.Quarantined)
+	c.Pass(10 * time.Minute)
+	next, err := TryReserve(b, p, "b", netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: time.Minute, Strict: true})
+	if err != nil || next.Addr != l.Addr {
+		t.Fatalf("after the first cooldown: %v, %v", next, err)
+	}
+	// An unbound lease that expired left no row at all; the same holds.
+	gone, err := b.Expire(ctx, watchdog, next.ID, next.Rev, func() error { return nil })
+	if err != nil || gone.State != netdb.Free {
+		t.Fatal(gone, err)
+	}
+	if l, err := b.Release(ctx, client, next.ID, "", 0); err != nil || l.State != netdb.Free {
+		t.Fatalf("release of an expired lease: %+v, %v", l, err)
+	}
+	if _, err := b.Release(ctx, client, "0190e0e0-0000-7000-8000-000000000000", "", 0); !errors.Is(err, netdb.ErrNotFound) {
+		t.Fatalf("release of a lease that never was: %v", err)
+	}
 }
 
-// P7: a quarantine that was decided on a row is of that row, or of none when
-// there was none.
-func TestQuarantineAt(t *testing.T) {
-	b := Open(t)
-	a := two.Next().Next()
-	_, err := b.QuarantineAt(ctx, reconciler, a, 1, evidence)
-	wantErr(t, err, netdb.ErrStale)
-	q, err := b.QuarantineAt(ctx, reconciler, a, 0, evidence)
-	if err != nil || q.State != netdb.Quarantined {
-		t.Fatal(q, err)
+// L4: A owned an address, let it go, B owns it. A's late release is refused
+// and leaves B alone; so do all of A's late verbs.
+func TestL4LateReleaseLeavesTheNextOwnerAlone(t *testing.T) {
+	c := NewClock()
+	b, p := openWith(t, c, "10.8.64.0/30")
+	a := Reserve(t, b, "a")
+	Cool(t, b, a)
+	c.Pass(31 * time.Minute)
+	next, err := TryReserve(b, p, "b", Policy)
+	if err != nil || next.Addr != a.Addr {
+		t.Fatal(next, err)
 	}
-	_, err = b.QuarantineAt(ctx, reconciler, a, 0, evidence)
-	wantErr(t, err, netdb.ErrStale)
-	c, err := Clear(b, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rev := range []int64{0, q.Rev, c.Rev + 1} {
-		_, err = b.QuarantineAt(ctx, reconciler, a, rev, evidence)
-		wantErr(t, err, netdb.ErrStale)
-	}
-	if b.Rev() != c.Rev {
-		t.Error("something was written")
-	}
-	if q, err = b.QuarantineAt(ctx, reconciler, a, c.Rev, evidence); err != nil || q.State != netdb.Quarantined {
-		t.Fatal(q, err)
+	_, err = b.Release(ctx, client, a.ID, "", 0)
+	wantErr(t, err, netdb.ErrGone)
+	_, err = b.Bind(ctx, client, a.ID, 0, netdb.Binding{Netns: "/run/netns/a"})
+	wantErr(t, err, netdb.ErrGone)
+	_, err = b.Pause(ctx, client, a.ID, 0)
+	wantErr(t, err, netdb.ErrGone)
+	_, err = b.Confirm(ctx, watchdog, a.ID, a.Rev, nil)
+	wantErr(t, err, netdb.ErrGone)
+	_, err = b.Lease(a.ID)
+	wantErr(t, err, netdb.ErrGone)
+	if l, ok := b.At(a.Addr); !ok || l.ID != next.ID || l.State != netdb.Reserved {
+		t.Fatalf("B's lease is %+v", l)
 	}
 }

@@ -1,0 +1,273 @@
+package netdb
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/ipamd/ipamd/internal/ranges"
+)
+
+// poolIndex is one pool's share of the index.
+type poolIndex struct {
+	pool    *Pool
+	size    uint64
+	free    freeset                   // no row, not offered, usable; never given, or so long ago that it is forgotten
+	freed   freedQueue                // the same of those that were given before
+	kept    map[netip.Addr]int64      // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
+	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
+	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
+	cursor  netip.Addr                // where the walk over the never-used goes on
+	cooling *btree.Map[int64, *Lease] // inside the pool, by [Lease.CooledAt]: released longest ago first
+	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
+	away    freedQueue                // what became free and is outside: it has its place when it comes back inside
+	outside int                       // rows outside
+	own     map[Owner]*Lease          // an owner's last cooling address
+	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
+	count   map[State]int             // rows by state
+	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
+
+	prefixes        map[netip.Addr]*Lease         // rows of delegated prefixes
+	offeredPrefixes map[netip.Prefix][]freedRange // the same as offers: what was free of each
+	blockedPrefixes []Range
+}
+
+// newPoolIndex has every usable address free.
+func newPoolIndex(p *Pool) *poolIndex {
+	pi := &poolIndex{
+		pool:    p,
+		free:    newFreeset(),
+		freed:   newFreedQueue(),
+		kept:    make(map[netip.Addr]int64),
+		keptFor: make(map[netip.Addr]string),
+		keptOf:  make(map[string]netip.Addr),
+		cooling: new(btree.Map[int64, *Lease]),
+		spent:   new(btree.Map[int64, *Lease]),
+		away:    newFreedQueue(),
+		own:     make(map[Owner]*Lease),
+		offers:  make(map[netip.Addr]int64),
+		count:   make(map[State]int),
+		blocked: make(map[netip.Addr]struct{}),
+
+		prefixes:        make(map[netip.Addr]*Lease),
+		offeredPrefixes: make(map[netip.Prefix][]freedRange),
+	}
+	for _, s := range States() {
+		pi.count[s] = 0 // a snapshot has every state
+	}
+	pi.free.add(p.hosts())
+	pi.free.remove(p.Gateway)
+	for _, r := range p.Exclude {
+		pi.free.removeRange(r)
+	}
+	pi.size = pi.free.count()
+	pi.keep()
+	return pi
+}
+
+// mayGive says why a pool can never give an address.
+func (pi *poolIndex) mayGive(a netip.Addr) error {
+	if usable, note := pi.pool.usable(a); !usable {
+		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
+	}
+	if pi.isBlocked(a) {
+		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
+	}
+	return nil
+}
+
+// isBlocked reports whether a row that cannot be read may be of an address.
+func (pi *poolIndex) isBlocked(a netip.Addr) bool {
+	if _, blocked := pi.blocked[a]; blocked {
+		return true
+	}
+	return slices.ContainsFunc(pi.blockedPrefixes, func(r Range) bool { return r.Contains(a) })
+}
+
+// blocks reports whether a row that cannot be read may be of an address of a range.
+func (pi *poolIndex) blocks(r Range) bool {
+	if r.From == r.To {
+		return pi.isBlocked(r.From)
+	}
+	for a := range pi.blocked {
+		if r.Contains(a) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(pi.blockedPrefixes, r.Overlaps)
+}
+
+// takeRange is take of many addresses: what of them is free, and since when.
+func (pi *poolIndex) takeRange(r Range) (out []freedRange) {
+	if r.From == r.To {
+		pi.take(r.From)
+		return nil
+	}
+	for _, free := range pi.free.takeRange(r) {
+		out = append(out, freedRange{Range: free})
+	}
+	out = append(out, pi.freed.removeRange(r)...)
+	pi.away.removeRange(r)
+	for a, rev := range pi.kept {
+		if r.Contains(a) {
+			delete(pi.kept, a)
+			out = append(out, freedRange{ranges.Between(a, a), rev})
+		}
+	}
+	return out
+}
+
+// sendAway queues what is outside, but for what is there already.
+func (pi *poolIndex) sendAway(r Range, rev int64) {
+	rest := newFreeset()
+	rest.add(r)
+	for _, f := range pi.away.within(r) {
+		rest.removeRange(f.Range)
+	}
+	for _, r := range rest.all() {
+		pi.away.add(r, rev)
+	}
+}
+
+// requeue queues addresses that became free at a revision: where they are given from, or
+// where they wait to come back inside. What is queued already stays as it is.
+func (pi *poolIndex) requeue(r Range, rev int64) {
+	inside, outside := pi.pool.split(r)
+	for _, in := range inside {
+		pi.queue(in, rev)
+	}
+	for _, out := range outside {
+		pi.sendAway(out, rev)
+	}
+}
+
+// forget makes those of too many freed addresses count as never given that have been
+// free for longest.
+func (pi *poolIndex) forget(most int) {
+	for pi.freed.len() > most {
+		oldest, _ := pi.freed.byRev.Min()
+		pi.freed.drop(oldest)
+		pi.free.add(oldest.Range)
+	}
+	for pi.away.len() > most {
+		oldest, _ := pi.away.byRev.Min()
+		pi.away.drop(oldest)
+	}
+}
+
+// takeOffers carries over what is offered to callers, and where the walk is.
+func (pi *poolIndex) takeOffers(was *poolIndex) {
+	pi.cursor = was.cursor
+	for a, rev := range was.offers {
+		pi.offers[a] = max(pi.take(a), rev)
+	}
+	for p, pieces := range was.offeredPrefixes {
+		pi.takeRange(ranges.Of(p))
+		pi.offeredPrefixes[p] = pieces
+	}
+}
+
+// take takes an address out of those that are free and returns the revision
+// that made it so, 0 when it was never given.
+func (pi *poolIndex) take(a netip.Addr) int64 {
+	pi.free.remove(a)
+	pi.away.remove(a)
+	rev := max(pi.freed.remove(a), pi.kept[a])
+	delete(pi.kept, a)
+	return rev
+}
+
+// queue notes of addresses, as far as they are free and count as never given, which revision
+// made them free.
+func (pi *poolIndex) queue(r Range, rev int64) {
+	if rev == 0 {
+		return
+	}
+	if r.From == r.To {
+		if was, kept := pi.kept[r.From]; kept && was == 0 {
+			pi.kept[r.From] = rev
+		}
+		if pi.free.remove(r.From) {
+			pi.freed.add(r, rev)
+		}
+		return
+	}
+	for a, was := range pi.kept {
+		if was == 0 && r.Contains(a) {
+			pi.kept[a] = rev
+		}
+	}
+	for _, free := range pi.free.takeRange(r) {
+		pi.freed.add(free, rev)
+	}
+}
+
+// unoffer ends the offer of what a row leases.
+func (pi *poolIndex) unoffer(l *Lease) {
+	if l.PrefixLen == 0 {
+		delete(pi.offers, l.Addr)
+	} else {
+		delete(pi.offeredPrefixes, l.Prefix())
+	}
+}
+
+func (pi *poolIndex) leave(l *Lease) {
+	pi.count[l.State]--
+	if pi.pool.outsideOf(l) != "" {
+		pi.outside--
+	}
+	if l.PrefixLen != 0 {
+		delete(pi.prefixes, l.Addr)
+	}
+	pi.unqueue(l)
+}
+
+// unqueue takes a cooling lease out of the queue of those to be given again.
+func (pi *poolIndex) unqueue(l *Lease) {
+	if l.State == Cooling {
+		pi.cooling.Delete(l.CooledAt())
+		pi.spent.Delete(l.CooledAt())
+		if pi.own[l.Owner()] == l {
+			delete(pi.own, l.Owner())
+		}
+	}
+}
+
+func (pi *poolIndex) enter(l *Lease) {
+	pi.count[l.State]++
+	pi.takeRange(l.Range())
+	pi.unoffer(l)
+	if l.PrefixLen != 0 {
+		pi.prefixes[l.Addr] = l
+	}
+	outside := pi.pool.outsideOf(l) != ""
+	if outside {
+		pi.outside++
+	}
+	if l.State == Cooling && !pi.blocks(l.Range()) {
+		if outside {
+			pi.spent.Set(l.CooledAt(), l)
+			return
+		}
+		pi.cooling.Set(l.CooledAt(), l)
+		if last := pi.own[l.Owner()]; l.UID != "" && (last == nil || last.CooledAt() < l.CooledAt()) {
+			pi.own[l.Owner()] = l
+		}
+	}
+}
+
+// copied is a copy that nothing changes.
+func (pi *poolIndex) copied() *poolIndex {
+	p := *pi
+	p.free = p.free.copy()
+	p.freed, p.away = p.freed.copied(), p.away.copied()
+	p.kept, p.keptFor, p.keptOf = maps.Clone(p.kept), maps.Clone(p.keptFor), maps.Clone(p.keptOf)
+	p.cooling, p.spent = p.cooling.IsoCopy(), p.spent.IsoCopy()
+	p.offers, p.count, p.blocked = maps.Clone(p.offers), maps.Clone(p.count), maps.Clone(p.blocked)
+	p.prefixes, p.offeredPrefixes, p.blockedPrefixes = nil, maps.Clone(p.offeredPrefixes), slices.Clone(p.blockedPrefixes)
+	p.own = nil
+	return &p
+}
