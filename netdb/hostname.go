@@ -166,7 +166,7 @@ func (t *tx) unname(old *Lease) {
 
 // rename adds to the last step which name is given with it, or ends.
 func (o *overlay) rename(given, ended *HostName) {
-	s := &o.steps[len(o.steps)-1]
+	s := o.last()
 	s.named, s.unnamed = cmp.Or(given, s.named), cmp.Or(ended, s.unnamed)
 	o.noteNames(*s)
 }

@@ -48,8 +48,8 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 		case s.old != nil || s.now != nil:
 			m.idx.apply(s.old, s.now, s.change.Rev)
 			m.idx.setNames(s)
-			m.idx.setSleeps(s)
-			m.idx.setSlots(s)
+			s.sleep.apply(m.idx.sleeps)
+			s.slot.apply(m.idx.slots)
 		}
 		if s.name != nil {
 			m.idx.names[s.name.key] = s.name.nameMemory

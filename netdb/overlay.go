@@ -41,10 +41,8 @@ type step struct {
 	holding  *Holding // whose the book is from here on
 
 	named, unnamed *HostName // given with the change of a lease, and ended by it
-	sleep          *Sleep    // recorded with the change of its lease
-	awake          string    // the lease whose sleep ends with it
-	slot           *Slot     // recorded with the change of its lease
-	slotGone       string    // the lease whose slot ends with it
+	sleep          beside[Sleep]
+	slot           beside[Slot]
 }
 
 func newOverlay() *overlay {
@@ -100,6 +98,9 @@ func (o *overlay) rewind(n int, rev int64) {
 	}
 }
 
+// last is the step that was staged last.
+func (o *overlay) last() *step { return &o.steps[len(o.steps)-1] }
+
 func (o *overlay) stage(s step) {
 	o.steps = append(o.steps, s)
 	if s.change != nil {
@@ -143,8 +144,8 @@ func (o *overlay) stage(s step) {
 		}
 	}
 	o.noteNames(s)
-	o.noteSleep(s)
-	o.noteSlot(s)
+	s.sleep.stage(o.sleeps)
+	s.slot.stage(o.slots)
 }
 
 // look finds what is staged under a key, or else what is committed.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -203,7 +202,7 @@ func (m *memory) Sleep(leaseID string) *Sleep {
 func (m *memory) Sleeps() []*Sleep {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.idx.sleeps), func(a, b *Sleep) int { return strings.Compare(a.LeaseID, b.LeaseID) })
+	return byLease(m.idx.sleeps)
 }
 
 // sleep returns the sleep of a lease, or nil.
@@ -211,10 +210,10 @@ func (t *tx) sleep(id string) *Sleep { return look(id, t.staged.sleeps, t.idx.sl
 
 // setSleep adds a sleep to the last step, which changed its lease.
 func (t *tx) setSleep(s Sleep) {
-	last := &t.staged.steps[len(t.staged.steps)-1]
+	last := t.staged.last()
 	s.Rev = last.change.Rev
-	last.sleep = &s
-	t.staged.noteSleep(*last)
+	last.sleep.lease, last.sleep.row = s.LeaseID, &s
+	last.sleep.stage(t.staged.sleeps)
 }
 
 // setStill has the last step, which changed its lease, note that the tasks of a sleeper stand still.
@@ -254,28 +253,9 @@ func (t *tx) endSleep(lease string) {
 	if t.sleep(lease) == nil {
 		return
 	}
-	last := &t.staged.steps[len(t.staged.steps)-1]
-	last.awake = lease
-	t.staged.noteSleep(*last)
-}
-
-func (o *overlay) noteSleep(s step) {
-	if s.awake != "" {
-		o.sleeps[s.awake] = nil
-	}
-	if s.sleep != nil {
-		o.sleeps[s.sleep.LeaseID] = s.sleep
-	}
-}
-
-// setSleeps makes the index agree with a step.
-func (x *index) setSleeps(s step) {
-	if s.awake != "" {
-		delete(x.sleeps, s.awake)
-	}
-	if s.sleep != nil {
-		x.sleeps[s.sleep.LeaseID] = s.sleep
-	}
+	last := t.staged.last()
+	last.sleep.ended = lease
+	last.sleep.stage(t.staged.sleeps)
 }
 
 const (
@@ -286,19 +266,8 @@ const (
 	readSleeps  = `SELECT ` + sleepColumns + ` FROM sleeps`
 )
 
-// writeSleep stores what a step does to a sleep.
-func (s *store) writeSleep(st step) error {
-	if st.awake != "" {
-		if _, err := s.sql.deleteSleep.Exec(st.awake); err != nil {
-			return s.classify("end the sleep of "+st.awake, err)
-		}
-	}
-	if sl := st.sleep; sl != nil {
-		if _, err := s.sql.upsertSleep.Exec(sl.LeaseID, sl.Rev, string(sl.Mode), sl.Do, sl.policy(), sl.flight(), sl.Still); err != nil {
-			return s.classify("store the sleep of "+sl.LeaseID, err)
-		}
-	}
-	return nil
+func (s *Sleep) row() []any {
+	return []any{s.LeaseID, s.Rev, string(s.Mode), s.Do, s.policy(), s.flight(), s.Still}
 }
 
 // readSleep reads a row. One that means nothing to this build is reported and skipped: its

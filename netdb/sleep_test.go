@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -120,6 +121,35 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	}
 	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil || b.Sleep(l.ID) != nil || len(b.Sleeps()) != 0 {
 		t.Errorf("released: %v, %+v", err, b.Sleep(l.ID))
+	}
+}
+
+// A sleep that ends is not there for what comes behind it in the same commit.
+func TestASleepEndsWithinACommit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	opts, largest := Options(), 0
+	opts.OnCommit = func(_ time.Duration, batch int) { largest = max(largest, batch) }
+	b := OpenAt(t, path, opts)
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	changes := []func() error{
+		func() error { _, err := b.Pause(ctx, client, l.ID, 0); return err },
+		func() error { _, err := b.Still(ctx, reconciling, l.ID, 0); return err },
+	}
+	unlock := lockOut(t, path)
+	done := make(chan error, len(changes))
+	for i, change := range changes {
+		go func() { done <- change() }()
+		realtest.Eventually(t, 10*time.Second, "the change to wait", func() bool { return b.Waiting() == i+1 })
+	}
+	unlock()
+	for range changes {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if s := b.Sleep(l.ID); s != nil || largest != 2 {
+		t.Errorf("there is %+v, in a commit of %d changes", s, largest)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -114,7 +113,7 @@ func (m *memory) Slot(leaseID string) *Slot {
 func (m *memory) Slots() []*Slot {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.idx.slots), func(a, b *Slot) int { return strings.Compare(a.LeaseID, b.LeaseID) })
+	return byLease(m.idx.slots)
 }
 
 // Ready reports that a slot may be given, as far as the book knows.
@@ -272,10 +271,10 @@ func (t *tx) slots() func(func(*Slot) bool) {
 
 // setSlot adds a slot to the last step, which changed its lease.
 func (t *tx) setSlot(s Slot) {
-	last := &t.staged.steps[len(t.staged.steps)-1]
+	last := t.staged.last()
 	s.Rev = last.change.Rev
-	last.slot = &s
-	t.staged.noteSlot(*last)
+	last.slot.lease, last.slot.row = s.LeaseID, &s
+	last.slot.stage(t.staged.slots)
 }
 
 // followSlot has a slot's row end with its lease. It stays while that is releasing: its
@@ -284,28 +283,9 @@ func (t *tx) followSlot(old, now *Lease) {
 	if old == nil || t.slot(old.ID) == nil || now.ID == old.ID && (now.State.Open() || now.State == Releasing) {
 		return
 	}
-	last := &t.staged.steps[len(t.staged.steps)-1]
-	last.slotGone = old.ID
-	t.staged.noteSlot(*last)
-}
-
-func (o *overlay) noteSlot(s step) {
-	if s.slotGone != "" {
-		o.slots[s.slotGone] = nil
-	}
-	if s.slot != nil {
-		o.slots[s.slot.LeaseID] = s.slot
-	}
-}
-
-// setSlots makes the index agree with a step.
-func (x *index) setSlots(s step) {
-	if s.slotGone != "" {
-		delete(x.slots, s.slotGone)
-	}
-	if s.slot != nil {
-		x.slots[s.slot.LeaseID] = s.slot
-	}
+	last := t.staged.last()
+	last.slot.ended = old.ID
+	last.slot.stage(t.staged.slots)
 }
 
 const (
@@ -316,19 +296,8 @@ const (
 	readSlots  = `SELECT ` + slotColumns + ` FROM slots`
 )
 
-// writeSlot stores what a step does to a slot.
-func (s *store) writeSlot(st step) error {
-	if st.slotGone != "" {
-		if _, err := s.sql.deleteSlot.Exec(st.slotGone); err != nil {
-			return s.classify("end the slot of "+st.slotGone, err)
-		}
-	}
-	if sl := st.slot; sl != nil {
-		if _, err := s.sql.upsertSlot.Exec(sl.LeaseID, sl.Rev, sl.ID, sl.Netns, sl.SpecHash, sl.Spec, sl.Claimed, sl.Broken); err != nil {
-			return s.classify("store the slot of "+sl.LeaseID, err)
-		}
-	}
-	return nil
+func (s *Slot) row() []any {
+	return []any{s.LeaseID, s.Rev, s.ID, s.Netns, s.SpecHash, s.Spec, s.Claimed, s.Broken}
 }
 
 // readSlot reads a row. One that means nothing to this build is reported and skipped.

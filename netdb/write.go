@@ -148,10 +148,10 @@ func (s *store) writeStep(st step) error {
 	if err := s.writeNames(st); err != nil {
 		return err
 	}
-	if err := s.writeSleep(st); err != nil {
+	if err := st.sleep.write(s, "sleep", s.sql.upsertSleep, s.sql.deleteSleep, (*Sleep).row); err != nil {
 		return err
 	}
-	if err := s.writeSlot(st); err != nil {
+	if err := st.slot.write(s, "slot", s.sql.upsertSlot, s.sql.deleteSlot, (*Slot).row); err != nil {
 		return err
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.Uptime())...)
