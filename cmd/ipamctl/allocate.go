@@ -127,14 +127,14 @@ func (p *page) drawAllocation(r *api.AllocateReply) {
 		if i < len(r.Networks) {
 			fields = append(fields, networkFields(r.Networks[i])...)
 		}
-		p.Fields(fields...)
-	}
-	if r.Slot != nil {
-		stale := ""
-		if r.Slot.Stale {
-			stale = "yes: its pool wants another spec"
+		if r.Slot != nil && i == len(r.Leases)-1 {
+			stale := ""
+			if r.Slot.Stale {
+				stale = "yes: its pool wants another spec"
+			}
+			fields = append(fields, [2]string{"warm slot", term.Word(r.Slot.Slot)}, [2]string{"netns", term.Word(r.Slot.Netns)}, [2]string{"stale", stale})
 		}
-		p.Fields([2]string{"warm slot", term.Word(r.Slot.Slot)}, [2]string{"netns", term.Word(r.Slot.Netns)}, [2]string{"stale", stale})
+		p.Fields(fields...)
 	}
 	if r.Existing {
 		p.Line("It was there before: the same sandbox asked again.")

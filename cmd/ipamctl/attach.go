@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 func attachCommand(c *ctl) *cobra.Command {
@@ -23,7 +24,7 @@ same port. It needs ipamd-plumb: systemctl start ipamd-plumb. -q prints the
 lease id.`,
 		Example:           "  ip netns add web-1\n  ipamctl attach 0a1b2c3d --netns /run/netns/web-1\n  ipamctl attach 0a1b2c3d --tap -o json",
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.offer(asLease),
+		ValidArgsFunction: c.offer(asHeld),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case req.Netns == "" && !req.Tap:
@@ -53,10 +54,14 @@ A port that is not there is no error; one that attach did not make is.
 -q prints the lease id.`,
 		Example:           "  ipamctl detach 0a1b2c3d\n  ipamctl release 0a1b2c3d",
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.offer(asLease),
+		ValidArgsFunction: c.offer(asHeld),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
-				return ipamd.Detach(ctx, id, req)
+				r, err := ipamd.Detach(ctx, id, req)
+				if err == nil {
+					c.note("its port is taken away, and the lease stays; ipamctl release %s ends it", term.Word(args[0]))
+				}
+				return r, err
 			})
 		},
 	}

@@ -75,6 +75,14 @@ func asLease(l api.Lease) (value, about string) {
 	return l.ID, term.Word(l.Address) + " " + term.Sentence(string(l.State)) + " " + term.Maybe(l.Sandbox)
 }
 
+// asHeld offers a lease that a sandbox has, or had and whose release is not confirmed.
+func asHeld(l api.Lease) (value, about string) {
+	if !slices.Contains([]api.State{api.Reserved, api.Bound, api.Paused, api.Releasing}, l.State) {
+		return "", ""
+	}
+	return asLease(l)
+}
+
 func asSandbox(l api.Lease) (value, about string) { return l.Sandbox, "sandbox" }
 
 func asAddress(l api.Lease) (value, about string) {

@@ -56,7 +56,8 @@ type ctl struct {
 // A subject is what a verb is about, as far as it is known.
 type subject struct {
 	lease, address, pool string
-	book                 bool // as a whole
+	book                 bool   // as a whole
+	verb                 string // as it is typed, ipamctl before it
 }
 
 func newCtl(s streams, dial func(socket string) *client.Client, b build.Info) *ctl {
@@ -189,6 +190,7 @@ func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {
 func (c *ctl) call(cmd *cobra.Command, extra time.Duration) (context.Context, context.CancelFunc, *client.Client) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout+extra)
 	ipamd := c.dial(c.socket)
+	c.about.verb = cmd.CommandPath()
 	if c.silent = c.answers(ctx, ipamd); c.silent != nil {
 		cancel()
 	}

@@ -81,6 +81,9 @@ func TestCompletion(t *testing.T) {
 		if strings.ContainsAny(got, "\x1b") || strings.Contains(got, "evil") && !strings.Contains(got, `"evil`) {
 			t.Errorf("%s: a name reaches the shell raw: %q", line, got)
 		}
+		if ended := strings.Contains(got, " cooling ") || strings.Contains(got, " quarantined "); line == "release " && ended {
+			t.Errorf("%s: a lease that has ended is offered in %q", line, got)
+		}
 		if down := ask(w.socket + ".none"); strings.Contains(down, "10.8") || strings.Contains(strings.ToLower(down), "error") {
 			t.Errorf("%s without a daemon: %q", line, down)
 		}

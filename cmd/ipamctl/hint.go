@@ -22,17 +22,28 @@ func hintFor(e *api.Error, about subject) string {
 	address, lease, pool := term.Word(cmp.Or(named, about.address, "ADDRESS")), term.Word(cmp.Or(about.lease, "LEASE")), term.Word(cmp.Or(about.pool, "POOL"))
 	switch e.Code {
 	case api.InvalidArgument:
-		if field, ok := e.Details["field"].(string); field == "pool" {
+		field, _ := e.Details["field"].(string)
+		if field == "pool" {
 			return "the pools: ipamctl pools"
-		} else if ok && field != "" {
-			return "the argument is " + field
+		} else if field == "path" && about.verb == "ipamctl book backup" {
+			return "the service may write below /var/lib/ipamd only: ipamctl book backup /var/lib/ipamd/backup.db"
 		}
-		return "see --help of the verb"
+		hint := "what it takes: " + cmp.Or(about.verb, "ipamctl VERB") + " --help"
+		if field != "" {
+			hint = "the argument is " + field + "; " + hint
+		}
+		return hint
 	case api.NotInPool:
 		return "the pools and their prefixes: ipamctl pools"
 	case api.NotFound:
 		if e.Details["kind"] != nil {
 			return "what there is: ipamctl explain"
+		}
+		switch {
+		case about.pool != "":
+			return "the pools: ipamctl pools"
+		case about.lease != "":
+			return "the leases: ipamctl leases"
 		}
 		return "what there is: ipamctl leases, ipamctl pools"
 	case api.LeaseGone:

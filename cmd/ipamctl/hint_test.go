@@ -25,6 +25,18 @@ func TestHintsNameTheSubject(t *testing.T) {
 			t.Errorf("hint is %q, want %q", got, hint)
 		}
 	}
+	for hint, c := range map[string]struct {
+		field string
+		about subject
+	}{
+		"the argument is mac; what it takes: ipamctl bind --help": {"mac", subject{verb: "ipamctl bind"}},
+		"what it takes: ipamctl VERB --help":                      {"", subject{}},
+		"ipamctl book backup /var/lib/ipamd/backup.db":            {"path", subject{verb: "ipamctl book backup"}},
+	} {
+		if got := hintFor(&api.Error{Code: api.InvalidArgument, Details: map[string]any{"field": c.field}}, c.about); !strings.HasSuffix(got, hint) {
+			t.Errorf("hint is %q, want %q", got, hint)
+		}
+	}
 	for line, want := range map[string]string{
 		"release " + id(99):                           "ipamctl history --lease " + id(99),
 		"bind " + id(99) + " --mac 02:42:0a:08:40:02": "ipamctl history --lease " + id(99),

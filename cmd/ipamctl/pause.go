@@ -56,7 +56,7 @@ as it is. That it is bound means that the network can pass, not that the
 application is ready. -q prints the lease id.`,
 		Example:           "  ipamctl wake 0a1b2c3d --wait 10s",
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.offer(asLease),
+		ValidArgsFunction: c.offer(asHeld),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait < 0 || wait > time.Minute {
 				return usageError{message: "--wait is from 0s to 60s"}
@@ -95,7 +95,7 @@ func pausing(c *ctl, verb, short, long string, ask func(*client.Client, context.
 		Use: verb + " LEASE", Short: short, Long: long,
 		Example:           fmt.Sprintf("  ipamctl %s 0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d\n  ipamctl %[1]s 0a1b2c3d", verb),
 		Args:              exactly("a lease id"),
-		ValidArgsFunction: c.offer(asLease),
+		ValidArgsFunction: c.offer(asHeld),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
 				return ask(ipamd, ctx, id, req)

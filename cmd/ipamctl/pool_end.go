@@ -66,7 +66,7 @@ each case. -q prints the uid.`,
 				return usageError{message: "--wait is for --mode drain, and not negative", hint: "see ipamctl pool rm --help"}
 			}
 			if confirm && strings.TrimSpace(how.Reason) == "" {
-				return usageError{message: "--confirm wants --reason", hint: "the history keeps it for the next person"}
+				return usageError{message: "--confirm wants --reason", hint: `--reason "why": the history keeps it for the next person`}
 			}
 			return nil
 		},

@@ -101,7 +101,7 @@ func wantsReason(reason *string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if strings.TrimSpace(*reason) == "" {
 			return usageError{message: strings.TrimPrefix(cmd.CommandPath(), "ipamctl ") + " wants --reason",
-				hint: "the history keeps it for the next person"}
+				hint: `--reason "why": the history keeps it for the next person`}
 		}
 		return nil
 	}

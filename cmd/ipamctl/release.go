@@ -53,7 +53,7 @@ cools once no witness has seen it for long enough. Only root may.`,
   ipamctl release 0a1b2c3d 7f3a9d41
   ipamctl release --sandbox web-1 --wait 10s
   ipamctl release 0a1b2c3d --force --reason "its containerd is lost"`,
-		ValidArgsFunction: c.offer(asLease),
+		ValidArgsFunction: c.offer(asHeld),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) > 0) == (len(r.sandboxes) > 0) {
 				return errors.New("release wants lease ids, or --sandbox")
@@ -197,4 +197,7 @@ func (p *page) drawBlockers(blockers []api.Blocker) {
 	part(p, "What keeps it", term.Columns("BLOCKER", "DETAIL"), blockers, func(b api.Blocker) []string {
 		return []string{p.Warn(term.Word(b.Kind)), term.Sentence(b.Detail)}
 	})
+	if len(blockers) > 0 {
+		p.Line("It cools once that is gone; what to remove: ipamctl explain releasing_stuck")
+	}
 }

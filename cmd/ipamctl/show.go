@@ -201,7 +201,7 @@ func (p *page) drawLeaseFields(l *api.Lease) {
 		[2]string{"mac", optional(l.MAC)},
 		[2]string{"labels", labels(l.Labels)},
 		[2]string{"reason", term.Sentence(l.Reason)},
-		[2]string{"held", term.Sentence(l.Hold)},
+		[2]string{"hold", term.Sentence(l.Hold)},
 		[2]string{"revision", fmt.Sprint(l.Revision)},
 	)
 }

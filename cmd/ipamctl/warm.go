@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,7 @@ func (p *page) drawWarm(slots []api.Slot) {
 		cols = append(cols, term.Columns("NETNS", "SPEC")...)
 	}
 	table(p, cols, slots, func(s api.Slot) []string {
-		row := []string{term.Word(s.Address), term.Word(s.Pool), p.slotState(s.State), p.ago(s.Since), cmp.Or(term.Word(s.Sandbox), "-"), slotNote(s)}
+		row := []string{term.Word(s.Address), term.Word(s.Pool), p.slotState(s.State), p.ago(s.Since), term.Maybe(s.Sandbox), slotNote(s)}
 		if p.wide {
 			row = append(row, term.Word(s.Netns), term.Word(s.SpecHash))
 		}

@@ -37,6 +37,7 @@ type world struct {
 	pools    []api.Pool
 	leases   []api.Lease
 	changes  []api.Change
+	slots    []api.Slot
 	status   api.Status
 	findings []api.Finding
 	whois    map[string]api.WhoisReply
@@ -168,8 +169,10 @@ func (w *world) routes() http.Handler {
 		api.VerbReconcile: func(*http.Request) any { return api.ReconcileReply{Report: w.pass, Revision: rev, Epoch: epoch} },
 		api.VerbAdoptBook: func(*http.Request) any { return w.adoption },
 		api.VerbWithheld:  func(*http.Request) any { return w.withheld },
-		api.VerbWarm:      func(*http.Request) any { return api.SlotList{Slots: []api.Slot{}, Revision: rev, Epoch: epoch} },
-		api.VerbPools:     func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
+		api.VerbWarm: func(*http.Request) any {
+			return api.SlotList{Slots: append([]api.Slot{}, w.slots...), Revision: rev, Epoch: epoch}
+		},
+		api.VerbPools: func(*http.Request) any { return api.PoolList{Pools: w.pools, Revision: rev, Epoch: epoch} },
 		api.VerbPool: func(r *http.Request) any {
 			var found []api.Pool
 			for _, p := range w.pools {

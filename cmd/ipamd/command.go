@@ -34,7 +34,8 @@ type command struct {
 
 func newCommand(out, err *os.File) *command {
 	c := &command{out: out, err: err}
-	run := c.runCommand()
+	run, version := c.runCommand(), c.versionCommand()
+	asked := false // by --version, which every program has
 	c.root = &cobra.Command{
 		Use:   "ipamd",
 		Short: "Remember which sandbox holds which address on the bridge",
@@ -47,17 +48,23 @@ in use. Without a verb it runs the daemon.`,
   ipamd config                        every option, its value and its meaning
   ipamd check /var/lib/ipamd/book.db  look a stopped book over
   ipamd rebuild --preview             what a new book would be`,
-		SilenceErrors:    true,
-		SilenceUsage:     true,
-		Args:             knownVerb,
-		RunE:             run.RunE,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownVerb,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if asked {
+				return version.RunE(cmd, args)
+			}
+			return run.RunE(cmd, args)
+		},
 		PersistentPreRun: func(*cobra.Command, []string) { c.started = true },
 	}
 	// No template of usage is set here: with text/template each method of each type is linked, 7 MB.
 	c.root.SetOut(out)
 	c.root.SetErr(err)
 	c.runFlags(c.root)
-	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.restoreCommand(), c.importCommand(), c.flushCommand(), c.dockerCommand(), c.plumbCommand(), c.versionCommand())
+	c.root.Flags().BoolVar(&asked, "version", false, "print what ipamd version prints")
+	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.restoreCommand(), c.importCommand(), c.flushCommand(), c.dockerCommand(), c.plumbCommand(), version)
 	c.completeShells()
 	return c
 }

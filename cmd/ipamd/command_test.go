@@ -119,6 +119,9 @@ func TestVersionVerb(t *testing.T) {
 	}
 	v := thisBuild()
 	wants(t, "version", out, "ipamd "+v.Version+"\n", v.Go+"\n", "schema "+strconv.Itoa(v.Schema)+"\n")
+	if code, flag, _ := ipamd(t, "--version"); code != 0 || flag != out {
+		t.Errorf("--version: exit %d, %q, want %q", code, flag, out)
+	}
 }
 
 // book makes a book with the default pool and returns its path.
