@@ -41,7 +41,8 @@ func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) (beh
 }
 
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as
-// what it is: the link came after the bind, or the machine was started anew since.
+// what it is: the link came after the bind or was made anew, as the tap of a machine that opens it
+// again, or the machine was started anew since. A link that is there under another name is no other's.
 func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 	boot := netdb.Now().BootID
 	return func(l *netdb.Lease) (n netdb.Binding) {
@@ -49,7 +50,11 @@ func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 		if known.Boot != boot {
 			known = netdb.Plug{}
 		}
-		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
+		if l.HostInterface == "" {
+			return n
+		}
+		is, there := k.PortLink(l.HostInterface)
+		if !there || known.Index != 0 && !known.Unseen && (is.Index == known.Index || !k.LinkGone(context.Background(), known.Index)) {
 			return n
 		}
 		n.HostInterface = l.HostInterface

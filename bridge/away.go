@@ -12,44 +12,81 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// Away says in a sentence that a sandbox lives where it was last known to be, though no port is
-// named by it and no witness sees it there: the namespace behind a link that is a port of no
-// bridge, or the one at the path, has one of its addresses, or a machine has the link, a tap, open. A
+// Away says in a sentence that a sandbox lives where it was last known to be, or beside the
+// bridges, though no port is named by it and no witness sees it there: the namespace behind a link that is a port of no
+// bridge, or the one at the path, or another that no witness reads, has one of its addresses, a machine has
+// the link, a tap, open, or the link is a port under another name. A
 // bridge that was deleted leaves such links, and made again it has no ports. The port that it was last
 // seen behind, while that leads to a namespace, is one that it names. It is "" where nothing of
 // that is so; what cannot be looked at is an error. It asks the kernel on a socket of its own, and
 // is safe for concurrent use.
 func (b *lookups) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	return b.away(ctx, at, has, func(bridge string) bool { return bridge == b.bridge })
+}
+
+// Away is that of all: it looks beside each of them.
+func (g *Group) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	return g.own().away(ctx, at, has, g.watches)
+}
+
+func (b *lookups) away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool, watched func(bridge string) bool) (string, error) {
 	k, err := b.dialRoute(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look beside the bridges: %w", err)
 	}
 	defer k.Close()
-	for _, index := range []int{at.Link, at.Behind} {
-		if index == 0 {
-			continue
-		}
-		if says, err := awayAt(k, index, index == at.Behind, has); says != "" || err != nil {
+	for _, look := range []func() (string, error){
+		func() (string, error) { return awayBehind(k, at, has) },
+		func() (string, error) { return awayAt(k, at, has) },
+		func() (string, error) { return b.awayIn(ctx, k, at, has) },
+	} {
+		if says, err := look(); says != "" || err != nil {
 			return says, err
 		}
 	}
-	if at.Netns == "" || at.Inode == 0 {
-		return "", nil
-	}
-	return b.awayIn(ctx, k, at, has)
+	return b.besideHas(ctx, watched, has)
 }
 
-func awayAt(k *rtnl.Socket, index int, seen bool, has func(netip.Addr) bool) (string, error) {
-	l, err := k.Link(rtnl.NoNetns, index)
+// awayBehind looks behind the port that a sandbox was last seen behind.
+func awayBehind(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	l, err := linkOf(k, at.Behind, "")
+	if l == nil || err != nil {
+		return "", err
+	}
+	if l.Master == 0 || l.Behind == rtnl.NoNetns {
+		return unpluggedHas(k, l, has)
+	}
+	if at.Over && at.MAC != "" {
+		switch end, err := k.Link(l.Behind, l.Peer); {
+		case rtnl.IsGone(err) || err == nil && end.MAC.String() != at.MAC:
+			return "", nil
+		case err != nil && !isVanishing(k, l.Behind, err):
+			return "", fmt.Errorf("look behind %s: %w", l.Name, err)
+		}
+	}
+	return l.Name + ", which it was last seen behind, is a port", nil
+}
+
+// awayAt looks at the link that a sandbox names. That of a bridge is found by its name, while
+// it has that.
+func awayAt(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	l, err := linkOf(k, at.Link, at.Name)
 	switch {
-	case rtnl.IsGone(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("look for link %d: %w", index, err)
-	case l.Master != 0 && seen && l.Behind != rtnl.NoNetns:
-		return l.Name + ", which it was last seen behind, is a port", nil
+	case l == nil || err != nil:
+		return "", err
+	case l.Master == 0:
+		return unpluggedHas(k, l, has)
+	case l.Index == at.Link && l.Name != at.Name:
+		return l.Name + ", which has another name since it was recorded, is a port", nil
+	}
+	return "", nil
+}
+
+// unpluggedHas says that a sandbox lives behind a link that is a port of no bridge.
+func unpluggedHas(k *rtnl.Socket, l *rtnl.Link, has func(netip.Addr) bool) (string, error) {
+	switch {
 	case l.Master != 0:
-		return "", nil // that of a bridge is found by its name
+		return "", nil
 	case l.Behind == rtnl.Unassigned:
 		return "", fmt.Errorf("look behind %s: the kernel does not name the namespace", l.Name)
 	case l.Behind == rtnl.NoNetns && l.Kind == "tun" && l.Flags&unix.IFF_LOWER_UP != 0:
@@ -65,6 +102,9 @@ func awayAt(k *rtnl.Socket, index int, seen bool, has func(netip.Addr) bool) (st
 }
 
 func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	if at.Netns == "" || at.Inode == 0 {
+		return "", nil
+	}
 	fd, err := b.paths.open(ctx, at.Netns)
 	if err != nil {
 		return "", fmt.Errorf("open network namespace: %w", err)
@@ -111,9 +151,4 @@ func addressIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (netip.Addr,
 		}
 	}
 	return netip.Addr{}, nil
-}
-
-// Away is that of one bridge: it looks beside all of them.
-func (g *Group) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
-	return g.own().Away(ctx, at, has)
 }

@@ -148,6 +148,7 @@ func newBridge(cfg Config) *Bridge {
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
 	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
 	b.connections.walks = share.New(b.connections.walk)
+	b.besides = share.New(b.readBeside)
 	b.device.unready(cfg.Name+" has not been looked at yet", nil)
 	return b
 }

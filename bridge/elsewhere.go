@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
 // Elsewhere says that a sandbox's port is one of a bridge that is not looked after: the link
-// of that index, whatever its name is now, or the one named hostInterface where index is 0.
+// of that index, whatever its name is now, or the one named hostInterface where no link has it.
 // Nothing behind it is seen, and that is no proof that nothing is. It is "" of a link that is
 // not there, is a port of no bridge, or of this one: [Bridge.Plugged] is about that.
 func (s *lookups) Elsewhere(ctx context.Context, hostInterface string, index int) (string, error) {
@@ -19,15 +18,20 @@ func (s *lookups) Elsewhere(ctx context.Context, hostInterface string, index int
 
 // Elsewhere is [Bridge.Elsewhere] of all.
 func (g *Group) Elsewhere(ctx context.Context, hostInterface string, index int) (string, error) {
-	ms := g.now.Load()
-	return ms.all[0].elsewhere(ctx, hostInterface, index, func(name string) bool {
-		m := ms.named(name)
-		return m != nil && m.Bridge != nil
-	})
+	return g.now.Load().all[0].elsewhere(ctx, hostInterface, index, g.watches)
+}
+
+// watches reports whether a bridge is one of those that are open.
+func (g *Group) watches(bridge string) bool {
+	m := g.now.Load().named(bridge)
+	return m != nil && m.Bridge != nil
 }
 
 func (s *lookups) elsewhere(ctx context.Context, hostInterface string, index int, watched func(bridge string) bool) (string, error) {
 	l, of, err := s.master(ctx, hostInterface, index)
+	if err == nil && of == nil && index != 0 && s.LinkGone(ctx, index) {
+		l, of, err = s.master(ctx, hostInterface, 0)
+	}
 	if err != nil || of == nil || watched(of.Name) {
 		return "", err
 	}
@@ -45,17 +49,12 @@ func (s *lookups) master(ctx context.Context, hostInterface string, index int) (
 		return nil, nil, fmt.Errorf("look for the bridge of %s: %w", hostInterface, err)
 	}
 	defer k.Close()
-	switch {
-	case index != 0:
-		l, err = k.Link(rtnl.NoNetns, index)
-	case len(hostInterface) < unix.IFNAMSIZ:
-		l, err = k.LinkByName(hostInterface)
+	if index != 0 {
+		hostInterface = ""
 	}
-	if rtnl.IsGone(err) || err == nil && (l == nil || l.Master == 0) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for the bridge of %s: %w", hostInterface, err)
+	l, err = linkOf(k, index, hostInterface)
+	if l == nil || err != nil || l.Master == 0 {
+		return nil, nil, err
 	}
 	of, err = k.Link(rtnl.NoNetns, l.Master)
 	if rtnl.IsGone(err) { // it ended just now, and its ports are on none
@@ -67,6 +66,21 @@ func (s *lookups) master(ctx context.Context, hostInterface string, index int) (
 	return l, of, nil
 }
 
+// LinkGone reports that the kernel says that no link has an index: it was the link of a name, and
+// another may have that by now. It is safe for concurrent use.
+func (s *lookups) LinkGone(ctx context.Context, index int) bool {
+	k, err := s.dialRoute(ctx)
+	if err != nil {
+		return false
+	}
+	defer k.Close()
+	_, err = k.Link(rtnl.NoNetns, index)
+	return rtnl.IsGone(err)
+}
+
+// LinkGone is [Bridge.LinkGone].
+func (g *Group) LinkGone(ctx context.Context, index int) bool { return g.own().LinkGone(ctx, index) }
+
 // IsPort reports whether the link of an index, or the one named hostInterface where index is 0, is
 // a port of one of the bridges, as the kernel has it now: for who cannot wait until a
 // [Bridge.Settle] has no error.
@@ -76,31 +90,26 @@ func (g *Group) IsPort(ctx context.Context, hostInterface string, index int) (bo
 	return of != nil && ms.named(of.Name) != nil, err
 }
 
-// Unplugged says that the link of an index is there, and a port of no bridge: its sandbox lives,
-// as far as can be known, and no witness sees it. It is "" of a link that is gone, or is a port.
-// An index is of one link within a boot of the machine, unlike its name.
-func (s *lookups) Unplugged(ctx context.Context, index int) (string, error) {
-	if index == 0 {
-		return "", nil
-	}
+// Unplugged says that the link which a sandbox names, or the one that it was last seen behind, is
+// there, and a port of no bridge: the sandbox lives, as far as can be known, and no witness sees
+// it. It is "" of a link that is gone, or is a port.
+func (s *lookups) Unplugged(ctx context.Context, at census.LastKnown) (string, error) {
 	k, err := s.dialRoute(ctx)
 	if err != nil {
-		return "", fmt.Errorf("look for link %d: %w", index, err)
+		return "", fmt.Errorf("look for unplugged links: %w", err)
 	}
 	defer k.Close()
-	switch l, err := k.Link(rtnl.NoNetns, index); {
-	case rtnl.IsGone(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("look for link %d: %w", index, err)
-	case l.Master != 0:
-		return "", nil
-	default:
-		return fmt.Sprintf("%s is there, and is a port of no bridge", l.Name), nil
+	l, err := linkOf(k, at.Link, at.Name)
+	if err == nil && l == nil {
+		l, err = linkOf(k, at.Behind, "")
 	}
+	if l == nil || err != nil || l.Master != 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%s is there, and is a port of no bridge", l.Name), nil
 }
 
 // Unplugged is [Bridge.Unplugged].
-func (g *Group) Unplugged(ctx context.Context, index int) (string, error) {
-	return g.own().Unplugged(ctx, index)
+func (g *Group) Unplugged(ctx context.Context, at census.LastKnown) (string, error) {
+	return g.own().Unplugged(ctx, at)
 }

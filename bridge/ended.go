@@ -6,17 +6,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
 
 // Ended reports that the kernel itself says that nothing is left of where a sandbox was last known
-// to be: no link has the index, which none gets twice within a boot of the machine, and where a
-// namespace is named, its path leads nowhere or to another. Where no link is named, or which
-// namespace it was is not known, it is false, for then nothing was asked. What cannot be looked
+// to be: no link has the index, which none gets twice within a boot of the machine, or the name, and
+// the path of the namespace leads nowhere or to another. Where no link or no namespace is
+// named, or which namespace it was is not known, it is false, for then nothing was asked: a link that
+// moved to another namespace is not there either. What cannot be looked
 // at is an error. It asks on a socket of its own, and is safe for concurrent use.
 func (b *lookups) Ended(ctx context.Context, at census.LastKnown) (bool, error) {
-	if at.Link == 0 && at.Behind == 0 || at.Netns != "" && at.Inode == 0 {
+	if at.Link == 0 && at.Behind == 0 || at.Netns == "" || at.Inode == 0 {
 		return false, nil
 	}
 	k, err := b.dialRoute(ctx)
@@ -24,18 +24,11 @@ func (b *lookups) Ended(ctx context.Context, at census.LastKnown) (bool, error) 
 		return false, fmt.Errorf("look whether links have ended: %w", err)
 	}
 	defer k.Close()
-	for _, index := range []int{at.Link, at.Behind} {
-		if index == 0 {
-			continue
-		}
-		if _, err := k.Link(rtnl.NoNetns, index); err == nil {
-			return false, nil
-		} else if !rtnl.IsGone(err) {
-			return false, fmt.Errorf("look for link %d: %w", index, err)
-		}
+	if l, err := linkOf(k, at.Link, at.Name); l != nil || err != nil {
+		return false, err
 	}
-	if at.Netns == "" {
-		return true, nil
+	if l, err := linkOf(k, at.Behind, ""); l != nil || err != nil {
+		return false, err
 	}
 	fd, err := b.paths.open(ctx, at.Netns)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/internal/share"
 )
 
 // lookups asks the kernel about links and namespaces, and sets what a port does with group
@@ -14,4 +15,5 @@ type lookups struct {
 	paths     *netnsPaths
 	plugs     *rtnl.Kept                                  // of single links
 	dialRoute func(context.Context) (*rtnl.Socket, error) // one for the caller alone
+	besides   *share.Run[func(bridge string) bool, beside]
 }

@@ -37,8 +37,13 @@ func (s Sighting) Behind(port string) bool {
 
 // A LastKnown is where a sandbox was last known to be, as this boot of the machine numbers it.
 type LastKnown struct {
-	Link   int    // index of the link of the host that it names; 0 is none
+	Name   string // of the link of the host that it names; "" is none, or another sandbox's by now
+	Link   int    // index of that link; 0: not known
 	Behind int    // index of the port that it was last seen behind, where it names none; 0 is none
 	Netns  string // path of its namespace; "" is none
 	Inode  uint64 // of that namespace; 0: not known, and the path says nothing
+	MAC    string // of the sandbox's end; "": not known
+	// Over: its owner has released it. A port that it was only seen behind says then no more
+	// than what is behind it.
+	Over bool
 }

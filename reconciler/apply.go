@@ -124,6 +124,9 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
+		if why, err = r.Watchdog.Away(ctx, l); why != "" || err != nil {
+			return errKept{cmp.Or(why, fmt.Sprint(err))}
+		}
 		_, err = r.Book.ClearAt(ctx, by("not_seen"), l.ID, l.Rev, r.stillUnseen(l))
 	case Expire:
 		done, why, err = r.Watchdog.Expire(ctx, l, "expired")

@@ -38,15 +38,25 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 			f.portErr = err
 		}
 	}
-	if l.Plug.Boot == netdb.Now().BootID && len(f.plugged) == 0 && f.portErr == nil {
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, netns), l.Covers)
+	if len(f.plugged) == 0 && f.portErr == nil {
+		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, host, netns), l.Covers)
 	}
 	f.ports = true
 	return f
 }
 
-func lastKnown(l *netdb.Lease, netns string) census.LastKnown {
-	return census.LastKnown{Link: l.Plug.Index, Behind: l.Plug.Behind, Netns: netns, Inode: l.Plug.Inode}
+// lastKnown is where a lease's sandbox was last known to be, by the names that are its own. Links and
+// namespaces of another boot are gone, and what has their names was made since.
+func lastKnown(l *netdb.Lease, host, netns string) census.LastKnown {
+	at := census.LastKnown{MAC: l.MAC, Over: l.State == netdb.Releasing}
+	switch l.Plug.Boot {
+	case netdb.Now().BootID:
+		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, netns, l.Plug.Inode
+		fallthrough
+	case "":
+		at.Name = host
+	}
+	return at
 }
 
 const (

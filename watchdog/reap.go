@@ -23,7 +23,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 		if !workload.ByKernelAlone(l) || l.Plug.Boot != w.cfg.Now().BootID {
 			return false, nil
 		}
-		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.Netns))
+		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.HostInterface, l.Netns))
 	}
 	if w.cfg.Runtime == nil {
 		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)
@@ -40,6 +40,12 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// Away says in a sentence where beside the bridges something has the address of a row, whoever
+// that is; "" when nothing has. What cannot be looked at is an error.
+func (w *Watchdog) Away(ctx context.Context, l *netdb.Lease) (string, error) {
+	return w.cfg.Ports.Away(ctx, census.LastKnown{}, l.Covers)
 }
 
 // Reap releases a lease whose workload is absent, on behalf of the reconciler.
@@ -65,7 +71,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 		found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
 	}
 	if len(found) == 0 && w.cfg.Owner == nil {
-		found = w.unplugged(ctx, l)
+		found = w.unplugged(ctx, l, x)
 	}
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)
@@ -88,11 +94,12 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 // bridge that was deleted and made again has no ports until each owner plugs its own, and all that
 // shows such a sandbox until then is its link. A sandbox that ended took its link with it; of a tap
 // that outlives its machine the owner knows, where there is one to ask.
-func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease) []obstacle {
+func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Leases) []obstacle {
 	if len(l.Containers) > 0 || l.Plug.Boot != netdb.Now().BootID {
 		return nil
 	}
-	switch says, err := w.cfg.Ports.Unplugged(ctx, l.Plug.Index); {
+	host, netns := x.Plumbing(l)
+	switch says, err := w.cfg.Ports.Unplugged(ctx, lastKnown(l, host, netns)); {
 	case err != nil:
 		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
 	case says != "":

@@ -71,15 +71,15 @@ type Ports interface {
 	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
 	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
-	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
-	// bridge; "" when it does not, or was nowhere.
+	// Away says in a sentence that a sandbox lives where it was last known to be, or anywhere beside
+	// the bridges; "" when it does not.
 	Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error)
-	// Ended reports that the kernel has nothing of where a sandbox was last known to be: neither a
-	// link of an index that is named nor that namespace at its path. It is false where no link is named.
+	// Ended reports that the kernel has nothing of where a sandbox was last known to be: neither its
+	// link nor its namespace at the path. It is false where one of them is not known.
 	Ended(ctx context.Context, at census.LastKnown) (bool, error)
-	// Unplugged says in a sentence that the link of an index is there, and a port of no bridge;
+	// Unplugged says in a sentence that the link of a sandbox is there, and a port of no bridge;
 	// "" when it is not.
-	Unplugged(ctx context.Context, index int) (string, error)
+	Unplugged(ctx context.Context, at census.LastKnown) (string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool
