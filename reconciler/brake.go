@@ -10,7 +10,7 @@ import (
 // brake holds what a plan would release when that looks like a loss of sight
 // rather than of workloads: more at once than a pass may, or a runtime that
 // answers that it has no container at all while the book has bound leases that
-// it could show.
+// it could show. A warm slot that no sandbox has is none of these: it has no container.
 //
 // A lease whose recorded containers all answered a look-up not to be there
 // goes on and does not count: the runtime itself has said so of each, which a
@@ -36,7 +36,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		if l.State.Open() {
 			open++
 		}
-		if l.State == netdb.Bound && !v.gone[l.ID] && !workload.ByKernelAlone(l) {
+		if l.State == netdb.Bound && !v.gone[l.ID] && !workload.ByKernelAlone(l) && !netdb.IsSlotUID(l.UID) {
 			bound++
 		}
 	}

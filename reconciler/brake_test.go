@@ -49,6 +49,7 @@ func TestBrakes(t *testing.T) {
 		"an empty list, nothing to release":      {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
 		"an empty list, a reservation is late":   {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
 		"an empty list, and nothing is bound":    {[]line{many(20, late)}, 0, 20, 0, ""},
+		"an empty list, beside a warm slot":      {[]line{many(1, late), lease("10.8.64.99", bound, "G", func(l *netdb.Lease) { l.UID = netdb.SlotUID("s") })}, 0, 1, 0, ""},
 		"an empty list, confirmed":               {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
 		"the proof of another runtime is none":   {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"nor does it end reservations":           {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
