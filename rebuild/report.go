@@ -151,7 +151,7 @@ func (b *Report) Text(out io.Writer) error {
 			fmt.Fprintf(w, "  %s\n", u)
 		}
 	}
-	next := "ipamd run"
+	next := "systemctl start ipamd.socket ipamd.service; without the units: ipamd run"
 	switch {
 	case b.Preview && b.Verb != "":
 		next = "ipamd " + b.Verb + " " + b.File + " --confirm"

@@ -56,7 +56,7 @@ func (h *daemon) summarize(ctx context.Context) (any, error) {
 // quarantined is none. A history that cannot be read costs nothing else of a status.
 func (h *daemon) lastConflict(ctx context.Context) (last *api.Change, stands bool) {
 	found, err := h.book.LastConflict(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil { // a client that hung up gets no status at all
 		h.log.Warn("status without the last conflict", "err", err)
 	}
 	if found == nil {

@@ -612,7 +612,7 @@ func TestRebuildVerb(t *testing.T) {
 		t.Errorf("stderr is %q", stderr)
 	}
 	wants(t, "the report", out, w.cfg.Book.Path+" is rebuilt\n", "epoch", "Seen, and no lease's: ", "Withheld, as by the old book: ", addr(40), l.Address,
-		"Not explained", "next: ipamd run")
+		"Not explained", "next: systemctl start ipamd.socket ipamd.service; without the units: ipamd run")
 	t.Logf("\n%s", out)
 }
 

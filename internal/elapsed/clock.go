@@ -113,7 +113,7 @@ func (c *Clock) resume(l Last, s Stamp) {
 		c.odd, c.from = fmt.Errorf("the uptime is %v and was %v before, in the same boot", s.Boottime, l.Uptime), s.Wall
 	case passed >= 0 && s.Boottime > passed+clockSlack:
 		c.era, c.seen = s.BootID, 0
-		c.odd, c.from = fmt.Errorf("the boot is another than %v ago, and the uptime is %v", passed, s.Boottime), s.Wall
+		c.odd, c.from = fmt.Errorf("the last change was %v ago in another boot, and this boot began %v ago", passed.Round(time.Second), s.Boottime.Round(time.Second)), s.Wall
 	default:
 		c.era, c.seen = s.BootID, max(0, min(s.Boottime, passed))
 	}
