@@ -196,7 +196,7 @@ func (b *Book) slotDiffers(ctx context.Context, l *netdb.Lease) (string, error) 
 	switch {
 	case index == 0:
 		return "", fmt.Errorf("its port %s could not be looked at", l.HostInterface)
-	case index != l.Plug.Index || l.Plug.Boot != netdb.Now().BootID:
+	case index != l.Plug.Index || !l.Plug.OfBoot(netdb.Now().BootID):
 		return fmt.Sprintf("another link has the name of its port, %s", l.HostInterface), nil
 	case inode == 0:
 		err := b.Kernel.CheckNetns(ctx, l.Netns)

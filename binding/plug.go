@@ -47,7 +47,7 @@ func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 	boot := netdb.Now().BootID
 	return func(l *netdb.Lease) (n netdb.Binding) {
 		known := l.Plug
-		if known.Boot != boot {
+		if !known.OfBoot(boot) {
 			known = netdb.Plug{}
 		}
 		if l.HostInterface == "" {

@@ -85,7 +85,7 @@ func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
 	for _, l := range leases {
 		switch {
 		case !granted(l.State):
-		case l.Plug.Index != 0 && l.Plug.Boot == boot:
+		case l.Plug.Index != 0 && l.Plug.OfBoot(boot):
 			out.links[l.Plug.Index] = append(out.links[l.Plug.Index], l.UID)
 		case byName(l, boot) && boundIn(l, boot):
 			out.names[l.HostInterface] = append(out.names[l.HostInterface], l.UID)
@@ -96,7 +96,7 @@ func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
 
 // boundIn reports whether what a lease records is of that boot, as far as is known.
 func boundIn(l *netdb.Lease, boot string) bool {
-	return l.Plug.Boot == boot || l.Created.BootID == boot || l.State == netdb.Bound && l.Since.BootID == boot
+	return l.Plug.OfBoot(boot) || netdb.SameBoot(l.Created.BootID, boot) || l.State == netdb.Bound && netdb.SameBoot(l.Since.BootID, boot)
 }
 
 // another reports whether a port is another sandbox's than that of a lease which is found by
@@ -108,7 +108,7 @@ func (r Recorded) another(l *netdb.Lease, p Port) bool {
 
 // byName reports whether a lease's port is found by its name: it records no link of this boot.
 func byName(l *netdb.Lease, boot string) bool {
-	return l.HostInterface != "" && (l.Plug.Index == 0 || l.Plug.Boot != boot)
+	return l.HostInterface != "" && (l.Plug.Index == 0 || !l.Plug.OfBoot(boot))
 }
 
 // Where finds the ports of a lease among those that are there: by the link that the lease

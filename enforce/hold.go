@@ -106,7 +106,7 @@ func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err 
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, 0)
 	case l.HostInterface != "":
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)
-	case l.Plug.Inode != 0 && l.Plug.Boot == k.cfg.Boot:
+	case l.Plug.Inode != 0 && l.Plug.OfBoot(k.cfg.Boot):
 		var into []int
 		into, err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
 		is = len(into) > 0

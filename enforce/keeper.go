@@ -195,7 +195,7 @@ func (k *Keeper) near(l *netdb.Lease) []Port {
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
 func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, recorded Recorded) []int {
 	return Where(l, ports, k.cfg.Boot, recorded, func(l *netdb.Lease) []int {
-		if l.Plug.Inode == 0 || l.Plug.Boot != k.cfg.Boot {
+		if l.Plug.Inode == 0 || !l.Plug.OfBoot(k.cfg.Boot) {
 			return nil
 		}
 		at, _ := k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode) // none where it could not be told

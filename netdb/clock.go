@@ -17,6 +17,9 @@ type Stamp = elapsed.Stamp
 // [Book.Now].
 func Now() Stamp { return elapsed.Now() }
 
+// SameBoot is [elapsed.SameBoot].
+func SameBoot(a, b string) bool { return elapsed.SameBoot(a, b) }
+
 // resumeClock reads when the book last recorded something. A book that has
 // nothing yet begins with the boot.
 func (o *opening) resumeClock(ctx context.Context) error {

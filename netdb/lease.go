@@ -202,16 +202,20 @@ type Plug struct {
 	Behind int `json:"behind,omitempty"`
 }
 
+// OfBoot reports whether it was recorded in a boot of the machine, of which the kernel's id or
+// that of any of its eras is given. Links and namespaces of another boot are gone.
+func (p Plug) OfBoot(id string) bool { return SameBoot(p.Boot, id) }
+
 // OtherLink reports whether two leases that record a link of one name are known to
 // record two links. While either is not known they may be one, and that it is a port
 // concerns both.
 func (p Plug) OtherLink(o Plug) bool {
-	return p.Index != 0 && o.Index != 0 && (p.Index != o.Index || p.Boot != o.Boot)
+	return p.Index != 0 && o.Index != 0 && (p.Index != o.Index || !p.OfBoot(o.Boot))
 }
 
 // OtherNetns is [Plug.OtherLink] of namespaces.
 func (p Plug) OtherNetns(o Plug) bool {
-	return p.Inode != 0 && o.Inode != 0 && (p.Inode != o.Inode || p.Boot != o.Boot)
+	return p.Inode != 0 && o.Inode != 0 && (p.Inode != o.Inode || !p.OfBoot(o.Boot))
 }
 
 // plug takes in what a binding names, before its names are recorded. What could not
@@ -220,7 +224,7 @@ func (l *Lease) plug(n Binding) {
 	named := func(now, was string) bool { return now != "" && now != was }
 	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
 		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
-	if n.Plug.Boot != "" && n.Plug.Boot != l.Plug.Boot {
+	if n.Plug.Boot != "" && !l.Plug.OfBoot(n.Plug.Boot) {
 		anew = anew || l.Plug.Boot != ""
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}

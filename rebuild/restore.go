@@ -203,7 +203,7 @@ func (r *restorer) cancel(ctx context.Context) error {
 // containers that are there.
 func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding {
 	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
-	if l.Plug.Boot == netdb.Now().BootID {
+	if l.Plug.OfBoot(netdb.Now().BootID) {
 		b.Plug = l.Plug
 	}
 	if !r.runtime || len(own) == 0 {

@@ -28,7 +28,7 @@ func (v *view) mayBeDead(l *netdb.Lease) bool {
 	if workload.NeverSeen(l, v.now.BootID) {
 		return false
 	}
-	return l.State == netdb.Bound || l.State == netdb.Paused && l.Since.BootID != v.now.BootID && v.mode(l) == netdb.Freeze
+	return l.State == netdb.Bound || l.State == netdb.Paused && v.now.Rebooted(l.Since) && v.mode(l) == netdb.Freeze
 }
 
 // missed counts which leases that may be dead are absent, and which have been for

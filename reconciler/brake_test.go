@@ -63,6 +63,9 @@ func TestBrakes(t *testing.T) {
 		"six of a port that came back": {[]line{many(6, func(a string) []line {
 			return []line{lease(a, bound, "G", before, func(l *netdb.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
 		})}, 0, 0, 6, "6 of 6 open leases"},
+		"six of this boot, of which an era began": {[]line{many(6, func(a string) []line {
+			return []line{lease(a, bound, "G", before, func(l *netdb.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
+		}), nextEra}, 0, 0, 6, "6 of 6 open leases"},
 		"six of before the boot, of a runtime":    {[]line{other, many(6, func(a string) []line { return []line{lease(a, bound, "G", before, containers("c"+a)), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
 		"of before the boot, another runtime":     {[]line{many(6, rebooted), anotherRuntime}, 0, 0, 6, "another runtime answers"},
 		"and one that a runtime has, beside it":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99"), lease("10.8.64.98", bound, "H", containers("c1"))}, 0, 0, 1, "no container at all, but the book has 1 bound"},

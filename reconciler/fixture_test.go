@@ -103,6 +103,7 @@ func within(d time.Duration) func(*netdb.Lease) {
 }
 func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
 func neverSeen(l *netdb.Lease)          { l.Plug = netdb.Plug{Boot: boot.BootID, Unseen: true} }
+func nextEra(w *world)                  { w.now.BootID += "+1234abcd" }
 func mac(m string) func(*netdb.Lease)   { return func(l *netdb.Lease) { l.MAC = m } }
 func containers(ids ...string) func(*netdb.Lease) {
 	return func(l *netdb.Lease) {

@@ -248,7 +248,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 			d.add(s, Resume, "the runtime runs it")
 		} else if mode := v.stopping(l); mode != "" && v.stopped(l, own, backed, mode) {
 			d.add(s, Still, "its tasks stand still, or are gone")
-		} else if l.Plug.Boot == "" || l.Plug.Boot == v.now.BootID {
+		} else if l.Plug.Boot == "" || l.Plug.OfBoot(v.now.BootID) {
 			v.plug(d, s)
 		} // else its port ended with the boot, and what has its name now is another's
 	}
@@ -281,7 +281,7 @@ func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 		return 0, false
 	}
 	known := l.Plug
-	if known.Boot != v.now.BootID {
+	if !known.OfBoot(v.now.BootID) {
 		known = netdb.Plug{}
 	}
 	for _, s := range workload.SeenOf(v.census, l) {
@@ -299,7 +299,7 @@ func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 // anothersPort reports that a sighting is behind the port of another sandbox's lease.
 func anothersPort(book []*netdb.Lease, boot string, l *netdb.Lease, s census.Sighting) bool {
 	return slices.ContainsFunc(book, func(o *netdb.Lease) bool {
-		behind := s.Index != 0 && o.Plug.Boot == boot && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
+		behind := s.Index != 0 && o.Plug.OfBoot(boot) && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
 		return o.UID != l.UID && o.State.Open() && (behind || o.HostInterface != "" && s.Port == o.HostInterface)
 	})
 }

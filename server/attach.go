@@ -144,7 +144,7 @@ func (h *ports) fits(ctx context.Context, l *netdb.Lease, netns string) (string,
 
 // inodeOf is that of a slot's namespace, 0 where there is none.
 func (h *ports) inodeOf(ctx context.Context, slot *netdb.Slot) uint64 {
-	if l, err := h.book.Lease(slot.LeaseID); err == nil && l.Netns == slot.Netns && l.Plug.Inode != 0 && l.Plug.Boot == h.book.Now().BootID {
+	if l, err := h.book.Lease(slot.LeaseID); err == nil && l.Netns == slot.Netns && l.Plug.Inode != 0 && l.Plug.OfBoot(h.book.Now().BootID) {
 		return l.Plug.Inode
 	}
 	return h.netnsInode(ctx, slot.Netns)

@@ -60,7 +60,7 @@ func (w *portWatch) look(ctx context.Context) bool {
 func (w *portWatch) bound() (out []*netdb.Lease) {
 	boot := netdb.Now().BootID
 	for _, slot := range w.book.Slots() {
-		if l, err := w.book.Lease(slot.LeaseID); err == nil && slot.Ready(l) && l.Plug.Index != 0 && l.Plug.Boot == boot {
+		if l, err := w.book.Lease(slot.LeaseID); err == nil && slot.Ready(l) && l.Plug.Index != 0 && l.Plug.OfBoot(boot) {
 			out = append(out, l)
 		}
 	}

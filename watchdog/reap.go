@@ -20,7 +20,7 @@ var errNoRuntime = errors.New("no runtime is configured")
 // lease that records no container. An error means that one of them could not be asked about.
 func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	if len(l.Containers) == 0 {
-		if !workload.ByKernelAlone(l) || l.Plug.Boot != w.cfg.Now().BootID {
+		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
 		}
 		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.HostInterface, l.Netns))
@@ -95,7 +95,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 // shows such a sandbox until then is its link. A sandbox that ended took its link with it; of a tap
 // that outlives its machine the owner knows, where there is one to ask.
 func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Leases) []obstacle {
-	if len(l.Containers) > 0 || l.Plug.Boot != netdb.Now().BootID {
+	if len(l.Containers) > 0 || !l.Plug.OfBoot(netdb.Now().BootID) {
 		return nil
 	}
 	host, netns := x.Plumbing(l)

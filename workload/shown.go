@@ -11,7 +11,7 @@ const ShownByLabel = "ipamd.dev/shown-by"
 // was recorded, which no namespace outlives. That its link was not recorded anew says that
 // no port of the name came back.
 func Outlived(l *netdb.Lease, boot string) bool {
-	return ByKernelAlone(l) && l.Plug.Inode != 0 && l.Plug.Boot != "" && boot != "" && l.Plug.Boot != boot
+	return ByKernelAlone(l) && l.Plug.Inode != 0 && l.Plug.Boot != "" && boot != "" && !l.Plug.OfBoot(boot)
 }
 
 // ByKernelAlone reports that a runtime's silence about a lease's workload says nothing: its

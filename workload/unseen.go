@@ -11,7 +11,7 @@ import (
 // for its absence had its address given to a second sandbox while the first ran. What was bound
 // before the machine was booted is gone with that boot.
 func NeverSeen(l *netdb.Lease, boot string) bool {
-	return l.Plug.Unseen && len(l.Containers) == 0 && l.Plug.Boot == boot
+	return l.Plug.Unseen && len(l.Containers) == 0 && l.Plug.OfBoot(boot)
 }
 
 // SeenInPlace reports whether a sighting of a lease's address is of its own workload, by what
@@ -21,7 +21,7 @@ func (x *Leases) SeenInPlace(l *netdb.Lease, s census.Sighting) bool {
 	switch {
 	case s.Witness != census.Netns: // a frame is its sender's claim
 		return false
-	case l.Plug.Inode != 0 && s.Inode != 0 && l.Plug.Boot == netdb.Now().BootID:
+	case l.Plug.Inode != 0 && s.Inode != 0 && l.Plug.OfBoot(netdb.Now().BootID):
 		return s.Inode == l.Plug.Inode
 	}
 	return x.JudgeSighting(l, s) == Ours || inside(l, s) || Plugged(l, s)

@@ -2,7 +2,6 @@ package elapsed
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -102,13 +101,13 @@ func (c *Clock) Resume(l Last) {
 
 // resume is for the holder of mu.
 func (c *Clock) resume(l Last, s Stamp) {
-	boot, _, _ := strings.Cut(l.At.BootID, "+")
+	same := SameBoot(l.At.BootID, s.BootID)
 	passed := s.Wall.Round(0).Sub(l.At.Wall.Round(0)) // without the monotonic readings
 	c.last = s
 	switch {
-	case boot == s.BootID && s.Boottime >= l.Uptime:
+	case same && s.Boottime >= l.Uptime:
 		c.era, c.seen = l.At.BootID, l.At.Boottime+max(0, min(s.Boottime-l.Uptime, passed))
-	case boot == s.BootID:
+	case same:
 		c.era, c.seen = s.BootID+"+"+uuid.NewString()[:8], 0
 		c.odd, c.from = fmt.Errorf("the uptime is %v and was %v before, in the same boot", s.Boottime, l.Uptime), s.Wall
 	case passed >= 0 && s.Boottime > passed+clockSlack:

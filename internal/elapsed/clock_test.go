@@ -149,3 +149,28 @@ func TestF20ClocksThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// A boot is compared by the kernel's id, which each era of it begins with.
+func TestSameBoot(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		a, b string
+		same bool
+	}{
+		{"one", "one", true},
+		{"one", "one+1234abcd", true},
+		{"one+1234abcd", "one", true},
+		{"one+1234abcd", "one+5678abcd", true},
+		{"one", "two", false},
+		{"one+1234abcd", "two+1234abcd", false},
+		{"one", "", false},
+		{"", "", false}, // what was never recorded is of no boot
+	} {
+		if got := SameBoot(tt.a, tt.b); got != tt.same {
+			t.Errorf("%q and %q: %v", tt.a, tt.b, got)
+		}
+		if got := !(Stamp{BootID: tt.a}).Rebooted(Stamp{BootID: tt.b}); got != tt.same {
+			t.Errorf("stamps of %q and %q: %v", tt.a, tt.b, got)
+		}
+	}
+}

@@ -47,10 +47,15 @@ func (s Stamp) Since(then Stamp) time.Duration {
 const atOnce = 100 * time.Millisecond
 
 // Rebooted reports that the machine has booted since then.
-func (s Stamp) Rebooted(then Stamp) bool {
-	now, _, _ := strings.Cut(s.BootID, "+") // without what tells the eras of one boot apart
-	before, _, _ := strings.Cut(then.BootID, "+")
-	return now != before
+func (s Stamp) Rebooted(then Stamp) bool { return !SameBoot(s.BootID, then.BootID) }
+
+// SameBoot reports whether two ids are of one boot of the machine: the kernel's, or those of
+// the eras in which a book's stamps count. "" is of none. Every comparison of boots is this one:
+// what lives in a boot lives on in its next era, where only what has passed is not known.
+func SameBoot(a, b string) bool {
+	a, _, _ = strings.Cut(a, "+")
+	b, _, _ = strings.Cut(b, "+")
+	return a == b && a != ""
 }
 
 // Now reads the machine's clocks. It panics when /proc is not mounted: no

@@ -210,7 +210,7 @@ func (c *Catcher) portOf() func(*netdb.Lease) string {
 	recorded := sync.OnceValue(func() map[int][]string { return recordedBy(c.cfg.Book, boot) })
 	ports := c.cfg.Ports.PortIndexes()
 	return func(l *netdb.Lease) string {
-		known := l.Plug.Index != 0 && l.Plug.Boot == boot
+		known := l.Plug.Index != 0 && l.Plug.OfBoot(boot)
 		for name, index := range ports {
 			if l.HostInterface != "" && (known && index == l.Plug.Index || !known && name == l.HostInterface && !anothers(recorded()[index], l.UID)) {
 				return name
@@ -228,7 +228,7 @@ func recordedBy(b Book, boot string) map[int][]string {
 	out := make(map[int][]string)
 	for _, state := range []netdb.State{netdb.Bound, netdb.Paused, netdb.Releasing} {
 		for _, l := range b.InState(state) {
-			if l.Plug.Index != 0 && l.Plug.Boot == boot {
+			if l.Plug.Index != 0 && l.Plug.OfBoot(boot) {
 				out[l.Plug.Index] = append(out[l.Plug.Index], l.UID)
 			}
 		}
