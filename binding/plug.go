@@ -15,7 +15,7 @@ func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
 	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
 		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
 	}
-	if is != (netdb.Plug{}) {
+	if n.Seen || is != (netdb.Plug{}) {
 		is.Boot = netdb.Now().BootID
 		n.Plug = is
 	}

@@ -245,9 +245,6 @@ func (l *Lease) plug(n Binding) {
 	case !n.Plug.Unseen && (n.HostInterface != "" || n.Netns != ""): // what is named again has come
 		l.Plug.Unseen = false
 	}
-	if l.Plug.Index == 0 && l.Plug.Inode == 0 && l.Plug.Behind == 0 && !l.Plug.Unseen {
-		l.Plug = Plug{}
-	}
 }
 
 func (p Plug) text() string {

@@ -24,11 +24,11 @@ func (v *view) index() {
 		}
 	}
 	v.containers, v.leases = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book)
-	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string]int)
+	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string][]*netdb.Lease)
 	for _, l := range v.book {
 		v.ids[l.ID] = l.Addr
 		if l.State.Open() || l.State == netdb.Releasing {
-			v.ports[l.HostInterface]++
+			v.ports[l.HostInterface] = append(v.ports[l.HostInterface], l)
 		}
 	}
 }

@@ -42,8 +42,8 @@ type view struct {
 	proof
 
 	// What index derives from book and census.
-	ids        map[string]netip.Addr // of the rows
-	ports      map[string]int        // how many leases record a host interface
+	ids        map[string]netip.Addr     // of the rows
+	ports      map[string][]*netdb.Lease // which leases record a host interface
 	leases     *workload.Leases
 	containers *workload.Containers[census.Sighting]
 }
@@ -255,8 +255,8 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 }
 
 // plug records which link a lease's port is, where that came after the bind: a later
-// link of the same name is then known to be another. A name that two leases record says
-// nothing about whose link it is. Of a lease that names no port it records behind which one a
+// link of the same name is then known to be another. A name that the leases of two sandboxes record
+// says nothing about whose link it is, nor one that two incarnations record. Of a lease that names no port it records behind which one a
 // witness sees it.
 func (v *view) plug(d *decision, s step) {
 	if link, news := v.inPlace(s.lease); news {
@@ -264,7 +264,8 @@ func (v *view) plug(d *decision, s step) {
 		d.add(s, Bind, "a witness sees it on its bridge")
 		return
 	}
-	if v.unplugged == nil || v.ports[s.lease.HostInterface] != 1 {
+	another := func(o *netdb.Lease) bool { return o.ID != s.lease.ID && !workload.Beside(o, s.lease) }
+	if v.unplugged == nil || slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
 		return
 	}
 	if s.bind = v.unplugged(s.lease); s.bind.HostInterface != "" {

@@ -288,22 +288,30 @@ func TestG6AnAddressThatIsTakenWakesNoLease(t *testing.T) {
 }
 
 // A port that is not recorded as the link that it is now is recorded, for a lease that
-// is used and whose port no other lease records.
+// is used and whose port no other sandbox's lease records.
 func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
-	const a2, a3 = "10.8.64.2", "10.8.64.3"
+	const a2, a3, six = "10.8.64.2", "10.8.64.3", "fd00:8:64::2"
+	pooled := func(p string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.PoolUID = p } }
 	for name, tt := range map[string]struct {
 		world []line
 		want  []string
 	}{
-		"bound":                         {[]line{lease(a2, bound, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
-		"paused":                        {[]line{lease(a2, paused, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
-		"known":                         {[]line{lease(a2, bound, "A", on("tap1"))}, nil},
-		"without a port":                {[]line{lease(a2, bound, "A")}, nil},
-		"a container runs, too":         {[]line{lease(a2, bound, "A", on("tap0")), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
-		"releasing":                     {[]line{lease(a2, releasing, "A", on("tap0"))}, nil},
-		"two record it":                 {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "B", on("tap0"))}, nil},
-		"its predecessor is releasing":  {[]line{lease(a2, releasing, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), uid("A-2"))}, nil},
-		"one that cools does not count": {[]line{lease(a2, cooling, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, []string{"bind 10.8.64.3 A"}},
+		"bound":                        {[]line{lease(a2, bound, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
+		"paused":                       {[]line{lease(a2, paused, "A", on("tap0"))}, []string{"bind 10.8.64.2 A"}},
+		"known":                        {[]line{lease(a2, bound, "A", on("tap1"))}, nil},
+		"without a port":               {[]line{lease(a2, bound, "A")}, nil},
+		"a container runs, too":        {[]line{lease(a2, bound, "A", on("tap0")), container("c1", owner("A"), ip(a2), runs)}, []string{"bind 10.8.64.2 A"}},
+		"releasing":                    {[]line{lease(a2, releasing, "A", on("tap0"))}, nil},
+		"two record it":                {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "B", on("tap0"))}, nil},
+		"its predecessor is releasing": {[]line{lease(a2, releasing, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), uid("A-2"))}, nil},
+		"its predecessor of one uid is releasing": {[]line{lease(a2, releasing, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, nil},
+		"both families of it": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six"))},
+			[]string{"bind 10.8.64.2 A", "bind fd00:8:64::2 A"}},
+		"both of its interfaces": {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), func(l *netdb.Lease) { l.Interface = "eth1" })},
+			[]string{"bind 10.8.64.2 A", "bind 10.8.64.3 A"}},
+		"both families, of two incarnations": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six"), uid("A-2"))}, nil},
+		"both families, and another sandbox": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six")), lease(a3, bound, "B", on("tap0"))}, nil},
+		"one that cools does not count":      {[]line{lease(a2, cooling, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, []string{"bind 10.8.64.3 A"}},
 	} {
 		w := worldOf(tt.world...)
 		w.unplugged = func(l *netdb.Lease) (n netdb.Binding) {

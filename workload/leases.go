@@ -78,10 +78,13 @@ func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
 // incarnation, for different interfaces or families, and o is not of a later
 // generation than l.
 func (x *Leases) shares(o, l *netdb.Lease) bool {
-	if o.Sandbox != l.Sandbox || o.UID != l.UID || o.PoolUID == l.PoolUID && o.Interface == l.Interface {
-		return false
-	}
-	return !slices.ContainsFunc(x.Successors(l), func(next *netdb.Lease) bool { return !younger(next, o) })
+	return Beside(o, l) && !slices.ContainsFunc(x.Successors(l), func(next *netdb.Lease) bool { return !younger(next, o) })
+}
+
+// Beside reports whether two leases are of one incarnation of a sandbox, for different interfaces
+// or families of it. Such leases may record one port, as both families of an interface do.
+func Beside(o, l *netdb.Lease) bool {
+	return o.Sandbox == l.Sandbox && o.UID == l.UID && (o.PoolUID != l.PoolUID || o.Interface != l.Interface)
 }
 
 // younger reports that a began after b. Two leases of one request began at once,

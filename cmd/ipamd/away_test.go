@@ -103,3 +103,59 @@ func TestWhatLivesBesideTheBridgeKeepsItsAddress(t *testing.T) {
 		return true
 	})
 }
+
+// Both leases of a sandbox that has an address of each family know the port that they name, once it is
+// there: a bind may come before it, and a boot brings another link of its name. Each took the other
+// for another sandbox, which may have the port; and beside the bridge nothing led to either.
+func TestBothFamiliesBesideTheBridgeKeepTheirAddresses(t *testing.T) {
+	t.Parallel()
+	for name, boots := range map[string]bool{"bound before its port": false, "after a boot": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := dual(t, hasty)
+			p := w.ns.Port("rt0")
+			named := "sb0" // the port gets this name when it is bound
+			if boots {
+				named = p.HostName
+			}
+			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Family: api.Dual})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, l := range r.Leases {
+				if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: named, MAC: p.MAC.String()}); err != nil {
+					t.Fatal(err)
+				}
+				p.AddAddr(l.Address + []string{"/24", "/64"}[i])
+			}
+			if boots {
+				w.stopDaemon()
+				w.booted()
+				w.edit(`UPDATE leases SET plug = json_set(plug, '$.boot', '00000000-0000-4000-8000-000000000001', '$.index', 999)`)
+				w.start()
+			} else {
+				for range 3 {
+					w.pass() // which finds the addresses, and no port of the name
+				}
+				w.ns.Exec("ip", "link", "set", p.HostName, "down")
+				w.ns.Exec("ip", "link", "set", p.HostName, "name", named)
+				w.ns.Exec("ip", "link", "set", named, "up")
+			}
+			index := w.linkIndex(named)
+			realtest.Eventually(t, wait, "both to know their port", func() bool {
+				w.pass()
+				for _, l := range r.Leases {
+					now, err := w.program.book.Lease(l.ID)
+					if err != nil || now.Plug.Index != index || now.Plug.Unseen {
+						return false
+					}
+				}
+				return true
+			})
+			w.bridgeMadeAnew("10.8.64.1/24", "fd00:8:64::1/64")
+			for _, l := range r.Leases {
+				w.staysAs(l, api.Bound, "beside the bridge")
+			}
+		})
+	}
+}
