@@ -11,14 +11,11 @@ import (
 // nothing of it is on a bridge.
 func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
 	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
-	is := netdb.Plug{Index: index, Inode: inode, Behind: n.Plug.Behind}
+	is := netdb.Plug{Boot: netdb.Now().BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
 	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
 		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
 	}
-	if n.Seen || is != (netdb.Plug{}) {
-		is.Boot = netdb.Now().BootID
-		n.Plug = is
-	}
+	n.Plug = is // with the boot in any case: that says that it was looked at
 	return n
 }
 

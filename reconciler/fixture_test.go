@@ -89,7 +89,7 @@ const (
 // address, its incarnation the sandbox's name.
 func lease(addr string, s netdb.State, sandbox string, more ...func(*netdb.Lease)) line {
 	l := &netdb.Lease{ID: "lease of " + addr, Addr: netip.MustParseAddr(addr), State: s, Sandbox: sandbox, UID: sandbox,
-		Interface: "eth0", Rev: 7, Since: after(-time.Hour), BindWithin: defaultBind}
+		Interface: "eth0", Rev: 7, Since: after(-time.Hour), BindWithin: defaultBind, Plug: netdb.Plug{Boot: boot.BootID}}
 	for _, m := range more {
 		m(l)
 	}
@@ -103,6 +103,7 @@ func within(d time.Duration) func(*netdb.Lease) {
 }
 func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
 func neverSeen(l *netdb.Lease)          { l.Plug = netdb.Plug{Boot: boot.BootID, Unseen: true} }
+func neverLookedFor(l *netdb.Lease)     { l.Plug = netdb.Plug{} }
 func nextEra(w *world)                  { w.now.BootID += "+1234abcd" }
 func mac(m string) func(*netdb.Lease)   { return func(l *netdb.Lease) { l.MAC = m } }
 func containers(ids ...string) func(*netdb.Lease) {

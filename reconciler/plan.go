@@ -281,16 +281,17 @@ func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 	if len(l.Containers) > 0 {
 		return 0, false
 	}
-	known := l.Plug
-	if !known.OfBoot(v.now.BootID) {
-		known = netdb.Plug{}
+	behind := l.Plug.Behind
+	if !l.Plug.OfBoot(v.now.BootID) {
+		behind = 0
 	}
+	unseen := workload.NeverSeen(l, v.now.BootID)
 	for _, s := range workload.SeenOf(v.census, l) {
 		link := 0
 		if l.HostInterface == "" {
 			link = s.Index
 		}
-		if (known.Unseen || link != 0 && link != known.Behind) && v.leases.SeenInPlace(l, s) && !anothersPort(v.book, v.now.BootID, l, s) {
+		if (unseen || link != 0 && link != behind) && v.leases.SeenInPlace(l, s) && !anothersPort(v.book, v.now.BootID, l, s) {
 			return link, true
 		}
 	}

@@ -19,7 +19,7 @@ func TestD4AnAddressSeenInAPrefix(t *testing.T) {
 		for _, port := range []string{"veth1", "veth9"} {
 			w := worldOf()
 			l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64.16"), PrefixLen: 28, ID: "one", State: state, Sandbox: "web", UID: "web",
-				Interface: "eth0", HostInterface: "veth1", MAC: "02:00:00:00:00:01", Rev: 7, Since: boot, Created: boot}
+				Interface: "eth0", HostInterface: "veth1", MAC: "02:00:00:00:00:01", Rev: 7, Since: boot, Created: boot, Plug: netdb.Plug{Boot: boot.BootID}}
 			if state == netdb.Quarantined {
 				l.Evidence = []byte(`[{"witness":"probe"}]`)
 			}

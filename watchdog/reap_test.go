@@ -82,6 +82,11 @@ func TestR4ReapLooksAgain(t *testing.T) {
 			Plug: netdb.Plug{Boot: netdb.Now().BootID, Unseen: true}})
 		s.check(err)
 		keeps(off, "nothing of it was ever seen")
+		// Nobody has looked whether it was, as an ipamd of before did not.
+		before := &sandbox{name: "before", lease: netdbtest.Reserve(t, s.book, "before")}
+		before.lease, err = s.book.Bind(ctx, client, before.lease.ID, 0, netdb.Binding{MAC: "02:00:00:00:99:02"})
+		s.check(err)
+		keeps(before, "nothing of it was ever seen")
 		// Could not ask is not "not there".
 		s.d.Delete(t, space, "app")
 		s.d.Kill9()

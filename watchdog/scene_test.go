@@ -193,6 +193,7 @@ func (s *scene) bind(b *sandbox, containers ...string) {
 	}
 	if b.port != nil {
 		n.HostInterface, n.Netns, n.MAC = b.port.HostName, b.port.NS.Path(), b.port.MAC.String()
+		n.Plug.Boot = netdb.Now().BootID // it was looked at
 	}
 	for _, id := range containers {
 		s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })

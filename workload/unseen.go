@@ -9,9 +9,16 @@ import (
 // lease records no container, which a runtime would know of, and nothing of it was ever seen on
 // the bridge of its pool. It may live on another link, where no witness looks. A lease that ended
 // for its absence had its address given to a second sandbox while the first ran. What was bound
-// before the machine was booted is gone with that boot.
+// before the machine was booted is gone with that boot. Where no boot is recorded nobody has looked
+// for it, as an older ipamd did not: it counts as unseen until a witness sees it in place.
 func NeverSeen(l *netdb.Lease, boot string) bool {
-	return l.Plug.Unseen && len(l.Containers) == 0 && l.Plug.OfBoot(boot)
+	switch {
+	case len(l.Containers) > 0:
+		return false
+	case l.Plug.Boot == "":
+		return (l.State == netdb.Bound || l.State == netdb.Paused) && netdb.SameBoot(l.Since.BootID, boot)
+	}
+	return l.Plug.Unseen && l.Plug.OfBoot(boot)
 }
 
 // SeenInPlace reports whether a sighting of a lease's address is of its own workload, by what
