@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
-	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -23,8 +22,6 @@ type Kernel interface {
 	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
 	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
 	PortNames() map[string]bool
-	PortLink(name string) (link bridge.PortLink, is bool)
-	LinkGone(ctx context.Context, index int) bool
 	PortMACs() map[string]string
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
 }

@@ -38,8 +38,9 @@ func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) (beh
 }
 
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as
-// what it is: the link came after the bind or was made anew, as the tap of a machine that opens it
-// again, or the machine was started anew since. A link that is there under another name is no other's.
+// what it is: the link came after the bind, or the machine was started anew since. A link that was
+// made anew under the name of one that is recorded is left out: it may be another sandbox's, and is its
+// lease's once its owner binds it. Until then its name keeps the lease, and gives it no rules.
 func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 	boot := netdb.Now().BootID
 	return func(l *netdb.Lease) (n netdb.Binding) {
@@ -47,11 +48,7 @@ func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
 		if !known.OfBoot(boot) {
 			known = netdb.Plug{}
 		}
-		if l.HostInterface == "" {
-			return n
-		}
-		is, there := k.PortLink(l.HostInterface)
-		if !there || known.Index != 0 && !known.Unseen && (is.Index == known.Index || !k.LinkGone(context.Background(), known.Index)) {
+		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
 			return n
 		}
 		n.HostInterface = l.HostInterface

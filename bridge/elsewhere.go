@@ -29,7 +29,7 @@ func (g *Group) watches(bridge string) bool {
 
 func (s *lookups) elsewhere(ctx context.Context, hostInterface string, index int, watched func(bridge string) bool) (string, error) {
 	l, of, err := s.master(ctx, hostInterface, index)
-	if err == nil && of == nil && index != 0 && s.LinkGone(ctx, index) {
+	if err == nil && of == nil && index != 0 && s.hasEnded(ctx, index) {
 		l, of, err = s.master(ctx, hostInterface, 0)
 	}
 	if err != nil || of == nil || watched(of.Name) {
@@ -66,9 +66,8 @@ func (s *lookups) master(ctx context.Context, hostInterface string, index int) (
 	return l, of, nil
 }
 
-// LinkGone reports that the kernel says that no link has an index: it was the link of a name, and
-// another may have that by now. It is safe for concurrent use.
-func (s *lookups) LinkGone(ctx context.Context, index int) bool {
+// hasEnded reports that the kernel says that no link has an index.
+func (s *lookups) hasEnded(ctx context.Context, index int) bool {
 	k, err := s.dialRoute(ctx)
 	if err != nil {
 		return false
@@ -77,9 +76,6 @@ func (s *lookups) LinkGone(ctx context.Context, index int) bool {
 	_, err = k.Link(rtnl.NoNetns, index)
 	return rtnl.IsGone(err)
 }
-
-// LinkGone is [Bridge.LinkGone].
-func (g *Group) LinkGone(ctx context.Context, index int) bool { return g.own().LinkGone(ctx, index) }
 
 // IsPort reports whether the link of an index, or the one named hostInterface where index is 0, is
 // a port of one of the bridges, as the kernel has it now: for who cannot wait until a

@@ -152,7 +152,7 @@ func TestCheckVerb(t *testing.T) {
 		code   int
 		want   []string // on stdout and stderr
 	}{
-		{"whole", func(*testing.T, string) {}, exitOK, []string{"whole: 0 addresses in use or resting, revision 1"}},
+		{"whole", func(*testing.T, string) {}, exitOK, []string{"whole: 0 addresses in use or cooling, revision 1"}},
 		{"a pool that no change made", func(t *testing.T, path string) {
 			execute(t, path, `DELETE FROM changes`)
 		}, exitError, []string{"nothing-is-missing: revision 1 was acknowledged", "1 violations; nothing was changed"}},

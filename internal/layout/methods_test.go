@@ -27,7 +27,7 @@ var large = map[string]struct {
 	"cmd/ipamctl.page":         {63, "it draws: one for each part of an answer, in the file of its verb"},
 	"cmd/ipamctl.ctl":          {40, "one for each way in which a verb asks, answers or completes"},
 	"bridge.Bridge":            {74, "one memory of the kernel's news under one lock; what asks the kernel without it is lookups"},
-	"bridge.Group":             {46, "what is asked of one bridge, asked of several"},
+	"bridge.Group":             {45, "what is asked of one bridge, asked of several"},
 	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
 	"enforce.Keeper":           {51, "one table of the kernel under one lock; what it counted is a part of its own"},
 	"watchdog.Watchdog":        {51, "one set of releases under way; the attempts' own state is apart"},
