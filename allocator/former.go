@@ -69,6 +69,9 @@ func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, 
 			l.Addr, l.Sandbox, netdb.ErrTaken, answer.Seen[0].Witness, l.Addr)
 	}
 	b := netdb.Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if l.Plug.OfBoot(netdb.Now().BootID) {
+		b.Plug = l.Plug // whether anything of it was ever seen, too
+	}
 	if len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == "" {
 		if b = where; b.HostInterface == "" && b.MAC == "" {
 			b.HostInterface, b.MAC = plug(answer.Seen)

@@ -143,19 +143,20 @@ func TestWhatWasSeenStaysWithWhatIsNamed(t *testing.T) {
 		binds []netdb.Binding
 		want  netdb.Plug
 	}{
-		"nothing is there":                {[]netdb.Binding{mac}, unseen},
-		"a port":                          {[]netdb.Binding{port}, port.Plug},
-		"a port, then a MAC":              {[]netdb.Binding{port, mac}, port.Plug},
-		"a namespace, then a MAC":         {[]netdb.Binding{space, mac}, space.Plug},
-		"a port that has gone, again":     {[]netdb.Binding{port, with(port, unseen)}, netdb.Plug{Boot: "one"}},
-		"a port that came, not looked up": {[]netdb.Binding{with(port, unseen), {Seen: true, Plug: netdb.Plug{Boot: "one"}}}, netdb.Plug{Boot: "one"}},
-		"a port that was not there":       {[]netdb.Binding{with(port, unseen), port}, port.Plug},
-		"a MAC that is seen":              {[]netdb.Binding{mac, {Seen: true, Plug: behind}}, behind},
-		"a MAC that was seen, again":      {[]netdb.Binding{mac, {Seen: true, Plug: behind}, mac}, behind},
-		"a MAC that was seen, another's":  {[]netdb.Binding{mac, {Seen: true, Plug: behind}, {MAC: "02:00:00:00:00:02", Plug: unseen}}, unseen},
-		"a port that was seen, another":   {[]netdb.Binding{port, {HostInterface: "veth2", Plug: unseen}}, unseen},
-		"another namespace, beside any":   {[]netdb.Binding{space, {Netns: "/run/netns/b", Plug: unseen}}, unseen},
-		"seen, and in another boot named": {[]netdb.Binding{port, with(port, netdb.Plug{Boot: "two", Unseen: true})}, netdb.Plug{Boot: "two", Unseen: true}},
+		"nothing is there":                  {[]netdb.Binding{mac}, unseen},
+		"a port":                            {[]netdb.Binding{port}, port.Plug},
+		"a port, then a MAC":                {[]netdb.Binding{port, mac}, port.Plug},
+		"a namespace, then a MAC":           {[]netdb.Binding{space, mac}, space.Plug},
+		"a port that has gone, again":       {[]netdb.Binding{port, with(port, unseen)}, netdb.Plug{Boot: "one"}},
+		"a port that came, not looked up":   {[]netdb.Binding{with(port, unseen), {Seen: true, Plug: netdb.Plug{Boot: "one"}}}, netdb.Plug{Boot: "one"}},
+		"a port that was not there":         {[]netdb.Binding{with(port, unseen), port}, port.Plug},
+		"a MAC that none looked for, again": {[]netdb.Binding{{MAC: mac.MAC}, mac}, unseen},
+		"a MAC that is seen":                {[]netdb.Binding{mac, {Seen: true, Plug: behind}}, behind},
+		"a MAC that was seen, again":        {[]netdb.Binding{mac, {Seen: true, Plug: behind}, mac}, behind},
+		"a MAC that was seen, another's":    {[]netdb.Binding{mac, {Seen: true, Plug: behind}, {MAC: "02:00:00:00:00:02", Plug: unseen}}, unseen},
+		"a port that was seen, another":     {[]netdb.Binding{port, {HostInterface: "veth2", Plug: unseen}}, unseen},
+		"another namespace, beside any":     {[]netdb.Binding{space, {Netns: "/run/netns/b", Plug: unseen}}, unseen},
+		"seen, and in another boot named":   {[]netdb.Binding{port, with(port, netdb.Plug{Boot: "two", Unseen: true})}, netdb.Plug{Boot: "two", Unseen: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Open(t)

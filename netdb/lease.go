@@ -225,7 +225,7 @@ func (l *Lease) plug(n Binding) {
 	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
 		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
 	if n.Plug.Boot != "" && !l.Plug.OfBoot(n.Plug.Boot) {
-		anew = anew || l.Plug.Boot != ""
+		anew = true                      // nobody has looked for it in this boot
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
 	if n.HostInterface != "" {

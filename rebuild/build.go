@@ -38,7 +38,7 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 			report, err = nil, errors.Join(err, closed)
 		}
 	}()
-	back := &restorer{Book: p.Book, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, tombstone: cfg.BookOptions().Tombstone, rest: cfg.Allocation.Policy().Cooldown,
+	back := &restorer{Book: p.Book, plugOf: p.PlugOf, verb: cmp.Or(r.verb, "rebuild"), old: old, leases: workload.NewLeases(old.Leases), runtime: p.Runtime, tombstone: cfg.BookOptions().Tombstone, rest: cfg.Allocation.Policy().Cooldown,
 		held: make(map[netip.Addr]bool)}
 	for _, p := range old.Pools {
 		back.rest = max(back.rest, p.Cooldown)

@@ -122,6 +122,7 @@ func (r *restorer) quarantine(ctx context.Context, l *netdb.Lease, also json.Raw
 		who.Reason = "kept_back"
 	}
 	former := *l
+	former.Plug = r.plug(ctx, l) // with which a pass knows that nothing of it was ever seen
 	if _, outlived := r.old.Withheld[l.Addr]; outlived {
 		former.ID = "" // it has ended, and only its address rests
 	}

@@ -38,7 +38,9 @@ type Parts struct {
 	Follow  func(context.Context) error                                        // has the bridges of all pools of the book looked after
 	Refresh func(context.Context) error                                        // reads every witness anew
 	Pass    func(context.Context, reconciler.Book) (*reconciler.Report, error) // a first pass that writes through a book
-	Close   func() error
+	// PlugOf says which link and which namespace those names are now; 0 is not known.
+	PlugOf func(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	Close  func() error
 }
 
 // Run rebuilds the book. After an error the old one is in its place, or the

@@ -30,6 +30,7 @@ type restorer struct {
 	old       netdb.Salvaged
 	leases    *workload.Leases // of the old book
 	census    census.Census
+	plugOf    func(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
 	running   []census.Sighting // the runtime's part of the census
 	runtime   bool              // it was asked about the old book's containers
 	tombstone time.Duration     // how long a cancelled attempt stays so
@@ -157,7 +158,7 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		return r.quarantine(ctx, l, nil, said)
 	}
 	a := netdb.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
-		Binding: r.binding(l, own)}
+		Binding: r.binding(ctx, l, own)}
 	if len(own) > 0 {
 		a.Evidence = evidenceOf(own)
 	}
@@ -201,11 +202,8 @@ func (r *restorer) cancel(ctx context.Context) error {
 
 // binding is how a lease is used: its recorded plumbing, and those of its
 // containers that are there.
-func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding {
-	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
-	if l.Plug.OfBoot(netdb.Now().BootID) {
-		b.Plug = l.Plug
-	}
+func (r *restorer) binding(ctx context.Context, l *netdb.Lease, own []census.Sighting) netdb.Binding {
+	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: r.plug(ctx, l)}
 	if !r.runtime || len(own) == 0 {
 		b.Containers = slices.Clone(l.Containers)
 	}
@@ -216,6 +214,27 @@ func (r *restorer) binding(l *netdb.Lease, own []census.Sighting) netdb.Binding 
 	}
 	slices.SortFunc(b.Containers, netdb.Container.Compare)
 	return b
+}
+
+// plug is what the old book has of a lease's plumbing, as far as it is of this boot and of the links
+// and namespaces that have its names now. A book may be as old as a backup: names are used again, and what they
+// are now is recorded anew.
+func (r *restorer) plug(ctx context.Context, l *netdb.Lease) netdb.Plug {
+	boot, is := netdb.Now().BootID, l.Plug
+	switch {
+	case !is.OfBoot(boot) && workload.NeverSeen(l, boot): // of an older ipamd
+		return netdb.Plug{Boot: boot, Unseen: true}
+	case !is.OfBoot(boot):
+		return netdb.Plug{}
+	}
+	index, inode := r.plugOf(ctx, l.HostInterface, l.Netns)
+	if is.Index != index {
+		is.Index = 0
+	}
+	if inode != 0 && is.Inode != inode {
+		is.Inode = 0
+	}
+	return is
 }
 
 // A testimony is what is known of an address that is withheld.

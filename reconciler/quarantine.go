@@ -26,12 +26,13 @@ type unseen struct {
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
 // about and was not; one sighting starts all over, and so does a container that
-// the row records. What an operator holds stays so until an operator clears it.
+// the row records. What an operator holds stays so until an operator clears it. The address of a lease of before
+// a rebuild of which nothing was ever seen waits for its owner, as the lease itself did.
 func unseenLong(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]*netdb.Lease, map[string]unseen) {
 	var clears []*netdb.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {
-		if l.State != netdb.Quarantined || heldBack(l) || len(workload.SeenOf(c, l)) > 0 || shows(l) {
+		if l.State != netdb.Quarantined || heldBack(l) || l.Former() && workload.NeverSeen(l, now.BootID) || len(workload.SeenOf(c, l)) > 0 || shows(l) {
 			continue
 		}
 		d, known := before[l.ID]

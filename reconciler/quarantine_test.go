@@ -46,6 +46,9 @@ func TestQuarantineEnds(t *testing.T) {
 		census census.Census
 	}
 	q := &netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined}
+	former := func(p netdb.Plug) *netdb.Lease {
+		return &netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined, Reason: netdb.Rebuilt, Sandbox: "a", Plug: p}
+	}
 	minutes := func(c census.Census, at ...time.Duration) (out []pass) {
 		for _, m := range at {
 			out = append(out, pass{m * time.Minute, c})
@@ -74,6 +77,10 @@ func TestQuarantineEnds(t *testing.T) {
 		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(blind(), 15, 20), minutes(dark(), 21)), 5},
 		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(blind(), 1), minutes(dark(), 7, 15)), 4},
 		"a lease in another state":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Bound}, minutes(dark(), 0, 15, 30), 0},
+		"of before a rebuild":                    {former(netdb.Plug{Boot: boot.BootID}), minutes(dark(), 0, 7, 15), 3},
+		"of before a rebuild, never seen":        {former(netdb.Plug{Boot: boot.BootID, Unseen: true}), minutes(dark(), 0, 15, 30, 45), 0},
+		"and the machine was booted since":       {former(netdb.Plug{Boot: "the boot before", Unseen: true}), minutes(dark(), 0, 7, 15), 3},
+		"never seen, and released":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined, Sandbox: "a", Plug: netdb.Plug{Boot: boot.BootID, Unseen: true}}, minutes(dark(), 0, 7, 15), 3},
 		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
 	} {
 		t.Run(name, func(t *testing.T) {

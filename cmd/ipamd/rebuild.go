@@ -84,7 +84,7 @@ func partsOf(log *slog.Logger, netns string) func(context.Context, config.Config
 			return nil, err
 		}
 		return &rebuild.Parts{
-			Book: p.book, Board: p.board, Runtime: p.runtime != nil, Follow: p.follower.Follow, Refresh: p.refresh, Close: p.close,
+			Book: p.book, Board: p.board, Runtime: p.runtime != nil, Follow: p.follower.Follow, Refresh: p.refresh, PlugOf: p.bridge.PlugOf, Close: p.close,
 			Pass: func(ctx context.Context, book reconciler.Book) (*reconciler.Report, error) {
 				if err := p.reconcileBy(book); err != nil {
 					return nil, err

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/realtest"
+)
+
+// L13: a rebuild holds back the address of a lease of which nothing was ever seen: that nothing shows
+// it does not end the quarantine. Its owner has it back by asking, and that it was never seen with it,
+// also where the owner binds it again.
+func TestL13RebuildKeepsWhatWasNeverSeen(t *testing.T) {
+	t.Parallel()
+	short := func(c *config.Config) { c.Allocation.Quarantine = config.Duration(time.Millisecond) }
+	for name, owner := range map[string]func(*world, api.Lease, string){
+		"its owner does not ask": nil,
+		"its owner asks":         func(w *world, l api.Lease, _ string) {},
+		"its owner binds it again": func(w *world, l api.Lease, mac string) {
+			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{MAC: mac}); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, hasty, short)
+			w.ns.Bridge("br9")
+			off := w.ns.Port("br9") // no witness watches br9
+			l := w.boundAs("off", api.BindRequest{MAC: off.MAC.String()}, nil)
+			off.AddAddr(l.Address + "/24")
+			w.stopDaemon()
+			if _, err := w.rebuild(force); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			w.staysAs(l, api.Quarantined, "rebuilt")
+			if owner == nil {
+				return
+			}
+			if again := w.allocate("off").Leases[0]; again.ID != l.ID {
+				t.Fatalf("its owner has %+v, and had %+v", again, l)
+			}
+			owner(w, l, off.MAC.String())
+			w.staysAs(l, api.Bound, "its owner has it again")
+		})
+	}
+}
+
+// L13: a book of before, such as a backup of this boot, may record a link and a namespace whose names are
+// others' by now. Those are not taken over: what has the names is recorded anew.
+func TestL13RebuildRecordsAnewWhatHasTheNames(t *testing.T) {
+	t.Parallel()
+	for name, older := range map[string]string{"a link": `'$.index', 999`, "a namespace": `'$.inode', 999`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, hasty)
+			p := w.ns.Port("rt0")
+			l := w.boundAs("a", api.BindRequest{HostInterface: p.HostName, Netns: p.NS.Path(), MAC: p.MAC.String()}, nil)
+			p.AddAddr(l.Address + "/24")
+			w.seenInPlace(l)
+			was, err := w.program.book.Lease(l.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.stopDaemon()
+			w.edit(fmt.Sprintf(`UPDATE leases SET plug = json_set(plug, %s)`, older))
+			if _, err := w.rebuild(force); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			realtest.Eventually(t, wait, "what has the names to be recorded", func() bool {
+				w.pass()
+				now, err := w.program.book.Lease(l.ID)
+				return err == nil && now.State == "bound" && now.Plug.Index == was.Plug.Index && (now.Plug.Inode == was.Plug.Inode || name == "a namespace" && now.Plug.Inode == 0)
+			})
+		})
+	}
+}
