@@ -273,8 +273,9 @@ func TestE4ForeignChangesAreMended(t *testing.T) {
 		w.nft(hand)
 		realtest.Eventually(t, wait, "the change to be noticed: "+hand, func() bool { return w.program.keeper.Status().Foreign == uint64(i+1) })
 		realtest.Eventually(t, wait, "the rules to be as before: "+hand, w.asWished)
+		// Where the kernel's news of one change is read in two parts, that is two repairs.
+		realtest.Eventually(t, wait, "its repair to be counted: "+hand, func() bool { return w.program.keeper.Status().Repairs > uint64(i) })
 	}
-	realtest.Eventually(t, wait, "every repair to be counted", func() bool { return w.program.keeper.Status().Repairs == 8 })
 	for _, said := range []string{"another program changed the rules", "program=nft", "the rules were not as the book has them"} {
 		if !strings.Contains(w.log.String(), said) {
 			t.Errorf("the log does not say %q", said)
