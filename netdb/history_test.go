@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/netdb/netdbtest"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -66,12 +65,12 @@ func TestHistorySelects(t *testing.T) {
 // own reading has it, also where a name or a note has what lies between two columns.
 func TestChangesAreAsTheHistoryHasThem(t *testing.T) {
 	t.Parallel()
-	b := netdbtest.Open(t)
+	b := Open(t)
 	from := b.Rev()
-	who := netdbtest.Who(netdb.ByClient, "test")
+	who := Who(netdb.ByClient, "test")
 	for _, name := range []string{"plain", "a\x1fb", strings.Repeat("\x1f", 253), "\x1f", "é\u2028", `"`, "last"} {
-		l := netdbtest.Reserve(t, b, name)
-		if _, err := b.ConflictAt(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe","note":"a\u001fb"}]`)); err != nil {
+		l := Reserve(t, b, name)
+		if _, err := b.ConflictAt(t.Context(), Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe","note":"a\u001fb"}]`)); err != nil {
 			t.Fatal(err)
 		}
 		who.Note = "because of " + name

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/netdb/netdbtest"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -171,25 +170,25 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			return c, netdb.CutOwn, nil
 		},
 		"its own sandbox wishes for it": func(b *netdb.Book, _ *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
-			c, err := b.PickAddr(a.Owner(), a.Addr, netdbtest.Policy)
+			c, err := b.PickAddr(a.Owner(), a.Addr, Policy)
 			return c, netdb.CutOwn, err
 		},
 		"nothing else is left": func(b *netdb.Book, pool *netdb.Pool, _ *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
-			c, err := b.Pick(pool.UID, netdbtest.Policy)
+			c, err := b.Pick(pool.UID, Policy)
 			return c, netdb.CutEarly, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := netdbtest.NewClock()
+			c := NewClock()
 			b, pool := openWith(t, c, "10.8.64.0/30")
-			a := netdbtest.Reserve(t, b, "a")
-			netdbtest.Cool(t, b, a)
-			c.Pass(netdbtest.Policy.CooldownMin)
+			a := Reserve(t, b, "a")
+			Cool(t, b, a)
+			c.Pass(Policy.CooldownMin)
 			candidate, cut, err := take(b, pool, a)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := b.Reserve(t.Context(), netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+			again, err := b.Reserve(t.Context(), Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
 				Candidate: candidate, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
 			if err != nil {
 				t.Fatal(err)
@@ -198,7 +197,7 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			if l.Cut != cut {
 				t.Errorf("cut is %q, want %q", l.Cut, cut)
 			}
-			watchdog := netdbtest.Who(netdb.ByWatchdog, "released")
+			watchdog := Who(netdb.ByWatchdog, "released")
 			if got, err := b.Expire(t.Context(), watchdog, l.ID, l.Rev, nil); !errors.Is(err, netdb.ErrCools) {
 				t.Fatalf("ended at once: %+v, %v", got, err)
 			}
@@ -208,7 +207,7 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			if l, err = b.Confirm(t.Context(), watchdog, l.ID, l.Rev, nil); err != nil || l.Cut != "" {
 				t.Fatalf("confirmed: %+v, %v", l, err)
 			}
-			if got, err := netdbtest.TryReserve(b, pool, "stranger", netdbtest.Policy); err == nil {
+			if got, err := TryReserve(b, pool, "stranger", Policy); err == nil {
 				t.Errorf("%s went to a stranger at once", got.Addr)
 			}
 		})
@@ -217,15 +216,15 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 
 // A rested address is as good as a new one: its lease may end at once.
 func TestARestedAddressIsFreeAtOnce(t *testing.T) {
-	c := netdbtest.NewClock()
+	c := NewClock()
 	b, pool := openWith(t, c, "10.8.64.0/30")
-	netdbtest.Cool(t, b, netdbtest.Reserve(t, b, "a"))
-	c.Pass(netdbtest.Policy.Cooldown)
-	l, err := netdbtest.TryReserve(b, pool, "b", netdbtest.Policy)
+	Cool(t, b, Reserve(t, b, "a"))
+	c.Pass(Policy.Cooldown)
+	l, err := TryReserve(b, pool, "b", Policy)
 	if err != nil || l.Cut != "" {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	if _, err := b.Expire(t.Context(), netdbtest.Who(netdb.ByWatchdog, "released"), l.ID, l.Rev, nil); err != nil {
+	if _, err := b.Expire(t.Context(), Who(netdb.ByWatchdog, "released"), l.ID, l.Rev, nil); err != nil {
 		t.Error(err)
 	}
 }
