@@ -196,13 +196,19 @@ func (b *Board) dated(s Sighting, old []Sighting, alone bool) Sighting {
 	if s.Container == "" {
 		return s
 	}
-	s.TaskAt, s.Resumed = b.now(), false
+	s.TaskAt, s.Resumed, s.StoodAt = b.now(), false, time.Time{}
+	if alone && s.Task == "paused" {
+		s.StoodAt = s.TaskAt
+	}
 	if len(old) == 0 {
 		return s
 	}
 	o := old[0]
 	if s.PID == o.PID && s.Began.Sub(o.Began).Abs() < atOnce {
 		s.Began = o.Began
+	}
+	if s.StoodAt.IsZero() && s.PID != 0 && s.PID == o.PID {
+		s.StoodAt = o.StoodAt
 	}
 	switch another := o.PID != 0 && s.PID != 0 && o.PID != s.PID; {
 	case another:
@@ -221,7 +227,7 @@ func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	for _, o := range old {
 		same := s
 		same.At, same.Task, same.TaskAt, same.PID, same.Leads, same.Says, same.Unread, same.Note = o.At, o.Task, o.TaskAt, o.PID, o.Leads, o.Says, o.Unread, o.Note
-		same.Resumed, same.Began = o.Resumed, o.Began
+		same.Resumed, same.StoodAt, same.Began = o.Resumed, o.StoodAt, o.Began
 		if same == o {
 			s.At = o.At
 			return s

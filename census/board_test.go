@@ -268,6 +268,53 @@ func TestTasksThatBegin(t *testing.T) {
 	}
 }
 
+// When a task stood still is known from the reports of its container alone, and stays known
+// whichever report shows that it runs; of a task that may be another nothing is.
+func TestWhenATaskStoodStill(t *testing.T) {
+	type report struct {
+		alone bool
+		task  string
+		pid   uint32
+	}
+	frozen, thawed := report{true, "paused", 7}, report{false, "running", 7}
+	for name, tt := range map[string]struct {
+		reports []report
+		at      int // which report dates it, from 1; 0: none
+	}{
+		"it never did":                      {[]report{{true, "running", 7}, thawed}, 0},
+		"paused, a whole report shows it":   {[]report{frozen, thawed}, 1},
+		"paused twice, alone":               {[]report{frozen, frozen, thawed}, 2},
+		"paused in a whole report, too":     {[]report{frozen, {false, "paused", 7}, thawed}, 1},
+		"paused in a whole report alone":    {[]report{{false, "paused", 7}, thawed}, 0},
+		"it runs for long":                  {[]report{frozen, thawed, thawed, {true, "running", 7}}, 1},
+		"another task of its container":     {[]report{frozen, {false, "running", 8}}, 0},
+		"nobody knew its task in between":   {[]report{frozen, {true, "", 0}, thawed}, 0},
+		"it is gone, and one is made again": {[]report{frozen, {true, "stopped", 0}, {true, "created", 9}, {true, "running", 9}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := census.NewBoard()
+			var dated []time.Time
+			for _, r := range tt.reports {
+				one := []census.Sighting{{Addr: two, Container: "c1", Sandbox: "a", At: began, Task: r.task, PID: r.pid, Began: began}}
+				before := time.Now()
+				if r.alone {
+					b.ReplaceScope(census.Runtime, "c1", one)
+				} else {
+					b.Replace(census.Runtime, scopes{"c1": one}, nil)
+				}
+				dated = append(dated, before)
+			}
+			got := b.About(two).Seen[0].StoodAt
+			switch {
+			case tt.at == 0 && !got.IsZero():
+				t.Errorf("it stood still at %v", got)
+			case tt.at > 0 && (got.Before(dated[tt.at-1]) || tt.at < len(dated) && got.After(dated[tt.at])):
+				t.Errorf("it stood still at %v, and report %d came behind %v", got, tt.at, dated[tt.at-1])
+			}
+		})
+	}
+}
+
 // Spellings of one address are one address; what is no address does no harm;
 // and who posted a sighting is not the sighting's to say.
 func TestOddSightings(t *testing.T) {

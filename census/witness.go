@@ -93,7 +93,11 @@ type Sighting struct {
 	// Resumed says that a report of this container alone, as an event makes one, showed the same task
 	// running that was paused in the report before: it was resumed just before TaskAt. That a task
 	// runs is else no news of that moment: it may have begun long before the board learned of it.
-	Resumed bool      `json:"-"`
+	Resumed bool `json:"-"`
+	// StoodAt is when a report of this container alone last showed the same task paused; zero: none did.
+	// One that runs was resumed since then, whichever report shows it: reports follow one
+	// another. A whole report does not date it, for it may have been read long before it was posted.
+	StoodAt time.Time `json:"-"`
 	Began   time.Time `json:"-"` // when the first process of a task that lives was started; zero: that is not known
 	PID     uint32    `json:"-"` // of a task that lives, in the pid namespace of its runtime; 0: none
 

@@ -175,6 +175,9 @@ func since(d time.Duration) func(*body) {
 func thawed(d time.Duration) func(*body) { // its task, which was seen paused before
 	return func(b *body) { b.TaskAt, b.Resumed = after(-d).Wall, true }
 }
+func stood(d time.Duration) func(*body) { // its task, which runs again
+	return func(b *body) { b.TaskAt, b.StoodAt = after(-d).Wall, after(-d).Wall }
+}
 func fresh(d time.Duration) func(*body) { // a task
 	return func(b *body) { b.Began = after(-d).Wall }
 }

@@ -313,7 +313,7 @@ const shortly = time.Minute
 // resumed reports that a workload runs whose lease is paused. A client that pauses a lease
 // may do so before the runtime has done it, so that a task runs as before is no news: a freeze may
 // take a moment and a checkpoint minutes, and a lease that is bound meanwhile loses its address
-// with its tasks. What counts is a task that was resumed or made since. Of one that is to hibernate
+// with its tasks. What counts is a task that was resumed or made since, or that stood still since. Of one that is to hibernate
 // only that it was made: a checkpoint may resume the task that it then ends. A client that has not
 // said how it pauses has a moment for it; after that a reading made anew overrules it.
 func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
@@ -323,7 +323,8 @@ func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
 	}
 	mode := v.stopping(l)
 	if v.now.Rebooted(l.Since) || slices.ContainsFunc(running, func(s census.Sighting) bool {
-		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate && s.Resumed && v.newer(l, s.TaskAt)
+		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate &&
+			(s.Resumed && v.newer(l, s.TaskAt) || !s.StoodAt.IsZero() && v.newer(l, s.StoodAt))
 	}) {
 		return true
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -190,5 +192,39 @@ func TestZ8Z16APassBeforeTheFreeze(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	})
+}
+
+// A sandbox whose owner says that it freezes it is frozen and resumed between two passes, and a whole
+// reading is the first to show that it runs again: its lease does not stay paused.
+func TestZ16AResumeThatAWholeReadingShows(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		b := w.box(d, "a")
+		w.pauses(b, api.Freeze)
+		w.sleepsOn(b, "while its task runs")
+		shows := func(task string) func() bool {
+			return func() bool {
+				return slices.ContainsFunc(w.program.board.By(census.Runtime), func(s census.Sighting) bool { return s.Container == "a" && s.Task == task })
+			}
+		}
+		goOn := w.holdPasses()
+		d.Pause(t, "default", "a")
+		realtest.Eventually(t, wait, "its event to be read", shows("paused"))
+		reading, end := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() { // one whole reading after the other, so that none of the container alone is first
+			defer close(done)
+			for reading.Err() == nil {
+				_ = w.program.runtime.Refresh(reading)
+			}
+		}()
+		d.Resume(t, "default", "a")
+		realtest.Eventually(t, wait, "it to run again", shows("running"))
+		end()
+		<-done
+		goOn()
+		w.passesUntil(b.held.Address, api.Bound)
 	})
 }
