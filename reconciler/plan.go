@@ -275,8 +275,9 @@ func (v *view) plug(d *decision, s step) {
 
 // inPlace returns behind which link a witness sees the workload of a lease without containers, where
 // the book does not know that yet, or does not know that any has seen it; 0 of a lease that
-// names a port. A port that another lease names shows that one's sandbox, which may have taken the
-// address and the MAC.
+// names a port. A port that is another lease's shows that one's sandbox, which may have taken the
+// address and the MAC. Behind a port of which no lease and no container says whose it is, the MAC alone
+// counts where the lease names nothing else: so is each sandbox that was bound by its MAC.
 func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 	if len(l.Containers) > 0 {
 		return 0, false
@@ -291,18 +292,22 @@ func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 		if l.HostInterface == "" {
 			link = s.Index
 		}
-		if (unseen || link != 0 && link != behind) && v.leases.SeenInPlace(l, s) && !anothersPort(v.book, v.now.BootID, l, s) {
+		if (unseen || link != 0 && link != behind) && v.leases.SeenInPlace(l, s) && !anothersPort(v, l, s) {
 			return link, true
 		}
 	}
 	return 0, false
 }
 
-// anothersPort reports that a sighting is behind the port of another sandbox's lease.
-func anothersPort(book []*netdb.Lease, boot string, l *netdb.Lease, s census.Sighting) bool {
-	return slices.ContainsFunc(book, func(o *netdb.Lease) bool {
-		behind := s.Index != 0 && o.Plug.OfBoot(boot) && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
-		return o.UID != l.UID && o.State.Open() && (behind || o.HostInterface != "" && s.Port == o.HostInterface)
+// anothersPort reports that a sighting is behind the port of another sandbox's lease, or where a
+// container of one lives, as far as homes are known.
+func anothersPort(v *view, l *netdb.Lease, s census.Sighting) bool {
+	return slices.ContainsFunc(v.book, func(o *netdb.Lease) bool {
+		if o.UID == l.UID || !o.State.Open() {
+			return false
+		}
+		behind := s.Index != 0 && o.Plug.OfBoot(v.now.BootID) && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
+		return behind || o.HostInterface != "" && s.Port == o.HostInterface || len(v.at(v.of(o), s)) > 0
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 // The truth table: a world in lines, and what is decided in it.
 func TestPlan(t *testing.T) {
 	const a2, a3 = "10.8.64.2", "10.8.64.3"
+	const hers = "02:00:00:00:00:07"
 	type lines = []line
 	for name, tt := range map[string]struct {
 		world lines
@@ -196,6 +197,9 @@ func TestPlan(t *testing.T) {
 		"bound, never looked for, a MAC is seen":                         {lines{lease(a2, bound, "A", neverLookedFor, mac("02:00:00:00:00:01")), seen(netns, a2, hw("02:00:00:00:00:01"), port("veth1")), noRuntime}, []string{"bind 10.8.64.2 A"}},
 		"bound, overdue, never seen, containers":                         {lines{container("other"), lease(a2, bound, "A", neverSeen, containers("c1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
 		"bound, never seen until now":                                    {lines{lease(a2, bound, "A", neverSeen, on("veth1")), seen(netns, a2, port("veth1")), noRuntime}, []string{"bind 10.8.64.2 A"}},
+		"bound by its MAC, seen":                                         {lines{lease(a2, bound, "A", neverSeen, mac(hers)), seen(netns, a2, hw(hers), port("veth9"))}, []string{"bind 10.8.64.2 A"}},
+		"bound by its MAC, a container's port has it":                    {lines{lease(a2, bound, "A", neverSeen, mac(hers)), seen(netns, a2, hw(hers), port("veth9")), lease(a3, bound, "B", containers("c2")), container("c2", runs, home("veth9"))}, nil},
+		"bound by its MAC, a container lives elsewhere":                  {lines{lease(a2, bound, "A", neverSeen, mac(hers)), seen(netns, a2, hw(hers), port("veth9")), lease(a3, bound, "B", containers("c2")), container("c2", runs, home("veth8"))}, []string{"bind 10.8.64.2 A"}},
 		"bound, never seen, a stranger is":                               {lines{lease(a2, bound, "A", neverSeen, on("veth1")), seen(netns, a2, port("veth2")), noRuntime}, []string{"report conflict 10.8.64.2"}},
 		"no runtime to ask, containers recorded":                         {lines{lease(a2, bound, "A", containers("c1")), overdue(a2), noRuntime}, nil},
 		"no runtime to ask, none recorded":                               {lines{lease(a2, bound, "A", on("veth1")), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},

@@ -40,6 +40,7 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 			r.askHomes(ctx, v, v.others(l))
 		}
 	}
+	r.askWhoLivesThere(ctx, v)
 	for addr, seen := range v.census.Seen {
 		if held[addr] || seen[0].Witness != census.Runtime || !v.place(addr).Usable {
 			continue // the board has a container's claim first
@@ -48,6 +49,24 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 			if c.sandbox != "" {
 				r.askHomes(ctx, v, c.containers)
 				r.askHistory(ctx, v, addr, c)
+			}
+		}
+	}
+}
+
+// askWhoLivesThere asks where the containers of the other leases live, once a witness first sees one that
+// records no container behind a port that no lease names: it may be one of theirs.
+func (r *Reconciler) askWhoLivesThere(ctx context.Context, v *view) {
+	for _, l := range v.book {
+		if l.State != netdb.Bound && l.State != netdb.Paused {
+			continue
+		}
+		if _, news := v.inPlace(l); !news {
+			continue
+		}
+		for _, o := range v.book {
+			if o.UID != l.UID && o.State.Open() {
+				r.askHomes(ctx, v, v.of(o))
 			}
 		}
 	}

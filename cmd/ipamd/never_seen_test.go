@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -99,4 +100,34 @@ func TestWhatWasNeverSeenIsNotGone(t *testing.T) {
 			t.Errorf("%s: its owner's release: %v", name, err)
 		}
 	}
+}
+
+// A guest takes MAC and address of a sandbox that no witness can see, behind a port that no lease
+// names: the lease of its own names its container alone. What lives there is that container, so the
+// other lease counts as never seen yet, and does not end with the guest.
+func TestWhatLivesInAnothersNamespaceIsNotSeen(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty)
+		w.ns.Bridge("br9")
+		off := w.ns.Port("br9") // no witness watches br9
+		l := w.boundAs("off", api.BindRequest{MAC: off.MAC.String()}, nil)
+		off.AddAddr(l.Address + "/24")
+		guest := &box{name: "guest", held: w.allocate("guest").Leases[0], port: w.ns.Port("rt0")}
+		guest.run(w, d)
+		w.bind(guest.held, "guest")
+		guest.port.NS.Exec("ip", "link", "set", "eth0", "address", off.MAC.String())
+		guest.port.AddAddr(l.Address + "/24")
+		realtest.Eventually(t, wait, "the guest to be seen with it", func() bool { return seenBy(w, l.Address, "netns") })
+		for range 3 {
+			w.pass()
+		}
+		if now, err := w.program.book.Lease(l.ID); err != nil || !now.Plug.Unseen {
+			t.Errorf("it counts as seen: %+v, %v", now, err)
+		}
+		guest.port.DelAddr(l.Address + "/24")
+		d.Delete(t, "default", "guest")
+		guest.port.Close()
+		w.staysAs(l, api.Bound, "the guest has ended")
+	})
 }
