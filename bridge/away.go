@@ -12,24 +12,15 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// Away says in a sentence that a sandbox lives where it was last known to be, or beside the
-// bridges, though no port is named by it and no witness sees it there: the namespace behind a link that is a port of no
-// bridge, or the one at the path, or another that no witness reads, has one of its addresses, a machine has
-// the link, a tap, open, or the link is a port under another name. A
+// Away says in a sentence that a sandbox lives where it was last known to be, though no port is
+// named by it and no witness sees it there: the namespace behind a link that is a port of no
+// bridge, or the one at the path, has one of its addresses, a machine has a tap open there or
+// has the link, a tap, open, or the link is a port under another name. A
 // bridge that was deleted leaves such links, and made again it has no ports. The port that it was last
 // seen behind, while that leads to a namespace, is one that it names. It is "" where nothing of
 // that is so; what cannot be looked at is an error. It asks the kernel on a socket of its own, and
 // is safe for concurrent use.
 func (b *lookups) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
-	return b.away(ctx, at, has, func(bridge string) bool { return bridge == b.bridge })
-}
-
-// Away is that of all: it looks beside each of them.
-func (g *Group) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
-	return g.own().away(ctx, at, has, g.watches)
-}
-
-func (b *lookups) away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool, watched func(bridge string) bool) (string, error) {
 	k, err := b.dialRoute(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look beside the bridges: %w", err)
@@ -44,7 +35,12 @@ func (b *lookups) away(ctx context.Context, at census.LastKnown, has func(netip.
 			return says, err
 		}
 	}
-	return b.besideHas(ctx, watched, has)
+	return "", nil
+}
+
+// Away is that of one bridge: it looks beside all of them.
+func (g *Group) Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
+	return g.own().Away(ctx, at, has)
 }
 
 // awayBehind looks behind the port that a sandbox was last seen behind.
@@ -56,13 +52,8 @@ func awayBehind(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) 
 	if l.Master == 0 || l.Behind == rtnl.NoNetns {
 		return unpluggedHas(k, l, has)
 	}
-	if at.Over && at.MAC != "" {
-		switch end, err := k.Link(l.Behind, l.Peer); {
-		case rtnl.IsGone(err) || err == nil && end.MAC.String() != at.MAC:
-			return "", nil
-		case err != nil && !isVanishing(k, l.Behind, err):
-			return "", fmt.Errorf("look behind %s: %w", l.Name, err)
-		}
+	if another, err := isAnothers(k, l, at, at.Over); another || err != nil {
+		return "", err
 	}
 	return l.Name + ", which it was last seen behind, is a port", nil
 }
@@ -70,7 +61,7 @@ func awayBehind(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) 
 // awayAt looks at the link that a sandbox names. That of a bridge is found by its name, while
 // it has that.
 func awayAt(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
-	l, err := linkOf(k, at.Link, at.Name)
+	l, err := namedLink(k, at)
 	switch {
 	case l == nil || err != nil:
 		return "", err
@@ -82,6 +73,53 @@ func awayAt(k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (str
 	return "", nil
 }
 
+// namedLink looks up the link that a sandbox names: by its index, and where that is no link's, or
+// another sandbox's, by its name. A tap that its machine opens again, or a pair of links that is made
+// anew, has the old name; and the kernel gives an index to a later link that comes from
+// another namespace with it. It is nil where there is none.
+func namedLink(k *rtnl.Socket, at census.LastKnown) (*rtnl.Link, error) {
+	l, err := linkOf(k, at.Link, "")
+	if err != nil {
+		return nil, err
+	}
+	if l != nil && l.Name != at.Name {
+		another, err := isAnothers(k, l, at, true)
+		if err != nil {
+			return nil, err
+		}
+		if another {
+			l = nil
+		}
+	}
+	if l != nil {
+		return l, nil
+	}
+	return linkOf(k, 0, at.Name)
+}
+
+// isAnothers reports that a link which has a recorded index is another sandbox's: what is on its far
+// end has another MAC than the sandbox, or that is not known, and another's lease records the link.
+// With strict, a MAC that is another says so; else a guest may have changed it.
+func isAnothers(k *rtnl.Socket, l *rtnl.Link, at census.LastKnown, strict bool) (bool, error) {
+	taken := at.Taken != nil && at.Taken(l.Index)
+	if at.MAC == "" || l.Behind == rtnl.NoNetns && l.Kind == "tun" {
+		return taken, nil
+	}
+	if l.Behind == rtnl.NoNetns {
+		return strict, nil
+	}
+	switch end, err := k.Link(l.Behind, l.Peer); {
+	case err == nil:
+		return end.MAC.String() != at.MAC && (strict || taken), nil
+	case rtnl.IsGone(err):
+		return strict || taken, nil
+	case isVanishing(k, l.Behind, err):
+		return false, nil
+	default:
+		return false, fmt.Errorf("look behind %s: %w", l.Name, err)
+	}
+}
+
 // unpluggedHas says that a sandbox lives behind a link that is a port of no bridge.
 func unpluggedHas(k *rtnl.Socket, l *rtnl.Link, has func(netip.Addr) bool) (string, error) {
 	switch {
@@ -89,16 +127,41 @@ func unpluggedHas(k *rtnl.Socket, l *rtnl.Link, has func(netip.Addr) bool) (stri
 		return "", nil
 	case l.Behind == rtnl.Unassigned:
 		return "", fmt.Errorf("look behind %s: the kernel does not name the namespace", l.Name)
-	case l.Behind == rtnl.NoNetns && l.Kind == "tun" && l.Flags&unix.IFF_LOWER_UP != 0:
+	case l.IsOpenTap():
 		return l.Name + " is a port of no bridge, and is open", nil
 	case l.Behind == rtnl.NoNetns:
 		return "", nil
 	}
-	a, err := addressIn(k, l.Behind, has)
-	if err != nil || !a.IsValid() {
-		return "", err
+	says, err := livesIn(k, l.Behind, has)
+	if says != "" {
+		says = fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", l.Name, says)
 	}
-	return fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", l.Name, a), nil
+	return says, err
+}
+
+// livesIn names what a sandbox has in a namespace: one of its addresses, or a tap that is open,
+// behind which a machine is whose addresses nothing shows. It is "" where there is neither.
+func livesIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (string, error) {
+	a, err := addressIn(k, nsid, has)
+	if err != nil || a.IsValid() {
+		return addrText(a), err
+	}
+	tap := ""
+	err = rtnl.Steady(func() error {
+		return k.Links(nsid, func(l *rtnl.Link) error {
+			if l.IsOpenTap() {
+				tap = "a tap that is open, " + l.Name
+			}
+			return nil
+		})
+	})
+	if rtnl.IsGone(err) || isVanishing(k, nsid, err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("list the links of network namespace %d: %w", nsid, err)
+	}
+	return tap, nil
 }
 
 func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (string, error) {
@@ -129,11 +192,11 @@ func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnow
 	if err != nil {
 		return "", fmt.Errorf("look up the id of network namespace %s: %w", at.Netns, err)
 	}
-	a, err := addressIn(k, id, has)
-	if err != nil || !a.IsValid() {
-		return "", err
+	says, err := livesIn(k, id, has)
+	if says != "" {
+		says = fmt.Sprintf("namespace %s has %s, behind no port of a bridge", at.Netns, says)
 	}
-	return fmt.Sprintf("namespace %s has %s, behind no port of a bridge", at.Netns, a), nil
+	return says, err
 }
 
 // addressIn returns an address of a namespace that is asked for; the zero one where it has none.
@@ -151,4 +214,29 @@ func addressIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (netip.Addr,
 		}
 	}
 	return netip.Addr{}, nil
+}
+
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+// linkOf looks up the link of an index, or the one of a name where the index is 0. It is nil where
+// there is none.
+func linkOf(k *rtnl.Socket, index int, name string) (l *rtnl.Link, err error) {
+	switch {
+	case index != 0:
+		l, err = k.Link(rtnl.NoNetns, index)
+	case name != "" && len(name) < unix.IFNAMSIZ:
+		l, err = k.LinkByName(name)
+	}
+	if rtnl.IsGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for link %d %s: %w", index, name, err)
+	}
+	return l, nil
 }

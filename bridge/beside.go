@@ -5,104 +5,83 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// A beside is what namespaces have to which no port of a watched bridge leads, so that no
-// witness reads them: a bridge that was deleted leaves the sandboxes that were on it, and so does a
-// link that was made anew, unplugged or moved.
+// besideWithin bounds one reading of what is beside the bridges: of a namespace with the most
+// addresses that are read it takes a few milliseconds.
+const besideWithin = 5 * time.Second
+
+// A watch is which namespaces witnesses read, when a reading of the others begins.
+type watch func(context.Context) (map[int]bool, error)
+
+// A beside is what namespaces have that no witness reads.
 type beside struct {
-	at  map[netip.Addr]string // where each address is, in words
-	err error                 // not all could be looked at
+	at  map[netip.Addr][]farEnd
+	err error // not all could be looked at
 }
 
-// readBeside lists the addresses in each namespace that the kernel has an id for, but for those
-// that a witness reads, and those on the far end of another bridge's port, which is another
-// network. Of a namespace that does not stand still, or has more than [mostInside] addresses,
-// it has those that could be listed: a guest off the bridge may not hold up the end of others.
-func (b *lookups) readBeside(ctx context.Context, watched []func(bridge string) bool) (found beside) {
-	found.at = make(map[netip.Addr]string)
-	k, err := b.dialRoute(ctx)
-	if err != nil {
-		return beside{err: err}
-	}
-	defer k.Close()
-	var links []*rtnl.Link
-	name := make(map[int]string) // of each link
-	err = rtnl.Steady(func() error {
-		links = links[:0]
-		return k.Links(rtnl.NoNetns, func(l *rtnl.Link) error {
-			name[l.Index] = l.Name
-			if l.Behind != rtnl.NoNetns {
-				links = append(links, l)
+// A farEnd is a link in a namespace.
+type farEnd struct{ nsid, index int }
+
+// Beside says in a sentence where an address is that is asked for, in a namespace that no port of
+// a watched bridge leads to: a bridge that was deleted leaves the sandboxes that were on it, and
+// so does a link that was made anew, unplugged or moved. It is "" where no such namespace has it. What
+// is on a link to another bridge is another network's, and so is what is on an inner link of a
+// namespace that a link of the host leads to, for there its guest chooses.
+//
+// Calls at the same time share one reading, begun after each of them. To be asked after the board:
+// what a witness read until then is left out. It is safe for concurrent use.
+func (b *Bridge) Beside(ctx context.Context, has func(netip.Addr) bool) (string, error) {
+	return b.beside(ctx, func(ctx context.Context) (map[int]bool, error) { return watched(ctx, b) }, has)
+}
+
+// Beside is that of all: it leaves out what a witness of any of them reads.
+func (g *Group) Beside(ctx context.Context, has func(netip.Addr) bool) (string, error) {
+	return g.own().beside(ctx, func(ctx context.Context) (map[int]bool, error) {
+		all := make(map[int]bool)
+		err := g.each(func(b *Bridge) error {
+			ids, err := watched(ctx, b)
+			for id, is := range ids {
+				all[id] = all[id] || is
 			}
-			return nil
+			return err
 		})
+		return all, err
+	}, has)
+}
+
+// watched are the ids of the namespaces that the netns witness reads.
+func watched(ctx context.Context, b *Bridge) (map[int]bool, error) {
+	ids := make(map[int]bool)
+	err := b.locked(ctx, func() error {
+		for id, s := range b.netns.spaces {
+			ids[id] = !s.frozen
+		}
+		for id, n := range b.netns.stacked.nests {
+			ids[id] = ids[id] || !n.ended && id != rtnl.NoNetns
+		}
+		return nil
 	})
-	if err != nil {
-		return beside{err: fmt.Errorf("list the links: %w", err)}
-	}
-	type end struct{ id, link int }
-	seen, at := make(map[int]bool), make(map[end]*rtnl.Link) // ids that a witness reads; far ends
-	for _, l := range links {
-		at[end{l.Behind, l.Peer}] = l
-		if l.Master != 0 && isWatched(name[l.Master], watched) {
-			seen[l.Behind] = true
-		}
-	}
-	ids, err := k.NetnsIDs() // the list of links has given an id to each that had none
-	if err != nil {
-		return beside{err: fmt.Errorf("list the namespaces: %w", err)}
-	}
-	for _, id := range ids {
-		if seen[id] {
-			continue
-		}
-		got, err := k.AddressesOf(id, mostInside, outsideTries, outsideWithin)
-		if isVanishing(k, id, err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-			continue // no witness can read the latter either
-		}
-		if err != nil && !got.Full {
-			found.err = fmt.Errorf("list the addresses of nsid %d: %w", id, err)
-			continue
-		}
-		for _, a := range got.Addrs {
-			l := at[end{id, a.Index}]
-			if l != nil && l.Master != 0 {
-				continue
-			}
-			says := fmt.Sprintf("namespace nsid:%d has %s, behind no port of a bridge", id, a.Prefix.Addr())
-			if l != nil {
-				says = fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", l.Name, a.Prefix.Addr())
-			}
-			found.at[a.Prefix.Addr().Unmap()] = says
-		}
-	}
-	return found
+	return ids, err
 }
 
-func isWatched(bridge string, by []func(string) bool) bool {
-	for _, watched := range by {
-		if !watched(bridge) {
-			return false
-		}
-	}
-	return true
-}
-
-// besideHas says in a sentence where beside the watched bridges an address is that is asked for;
-// "" where it is not. Calls at the same time share one reading, begun after each of them.
-func (b *lookups) besideHas(ctx context.Context, watched func(bridge string) bool, has func(netip.Addr) bool) (string, error) {
+func (b *lookups) beside(ctx context.Context, watched watch, has func(netip.Addr) bool) (string, error) {
 	found, err := b.besides.Do(ctx, watched)
 	if err != nil {
 		return "", err
 	}
-	for a, says := range found.at {
-		if has(a) {
-			return says, nil
+	for a, ends := range found.at {
+		if !has(a) {
+			continue
+		}
+		if says, err := b.placeOf(ctx, a, ends); says != "" || err != nil {
+			return says, err
 		}
 	}
 	if found.err != nil {
@@ -111,28 +90,81 @@ func (b *lookups) besideHas(ctx context.Context, watched func(bridge string) boo
 	return "", nil
 }
 
-// linkOf looks up the link of an index, or the one of a name where no link has that index any
-// more: a tap that its machine opens again, or a pair that was made anew, has the old name. It is nil
-// where there is none.
-func linkOf(k *rtnl.Socket, index int, name string) (*rtnl.Link, error) {
-	if index != 0 {
-		l, err := k.Link(rtnl.NoNetns, index)
+// readBeside lists the addresses in each namespace that the kernel has an id for, but for those
+// that witnesses read. Of one that does not stand still, or has more than [mostInside] addresses,
+// it has those that could be listed: a guest off the bridge may not hold up the end of others. The
+// caller whose call makes it may give up, and the others have their answer.
+func (b *lookups) readBeside(ctx context.Context, of []watch) (found beside) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), besideWithin)
+	defer cancel()
+	watched, err := of[0](ctx)
+	if err != nil {
+		return beside{err: err}
+	}
+	k, err := b.dialRoute(ctx)
+	if err != nil {
+		return beside{err: err}
+	}
+	defer k.Close()
+	k.Redial = func() (*rtnl.Socket, error) { return b.dialRoute(ctx) }
+	ids, err := k.NetnsIDs()
+	if err != nil {
+		return beside{err: fmt.Errorf("list the namespaces: %w", err)}
+	}
+	found.at = make(map[netip.Addr][]farEnd)
+	for _, id := range ids {
+		if watched[id] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			found.err = err
+			return found
+		}
+		got, err := k.AddressesOf(id, mostInside, 1, 0)
 		switch {
-		case err == nil:
-			return l, nil
-		case !rtnl.IsGone(err):
-			return nil, fmt.Errorf("look for link %d: %w", index, err)
+		case err == nil, got.Full, isVanishing(k, id, err):
+		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM): // no witness could read it either
+		default:
+			found.err = fmt.Errorf("list the addresses of nsid %d: %w", id, err)
+		}
+		for _, a := range got.Addrs {
+			addr := a.Prefix.Addr().Unmap()
+			found.at[addr] = append(found.at[addr], farEnd{id, a.Index})
 		}
 	}
-	if name == "" || len(name) >= unix.IFNAMSIZ {
-		return nil, nil
-	}
-	l, err := k.LinkByName(name)
-	if rtnl.IsGone(err) {
-		return nil, nil
-	}
+	return found
+}
+
+// placeOf says in a sentence where an address is that some namespaces have; "" where it is of
+// another network.
+func (b *lookups) placeOf(ctx context.Context, a netip.Addr, ends []farEnd) (string, error) {
+	k, err := b.dialRoute(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for link %s: %w", name, err)
+		return "", fmt.Errorf("look beside the bridges: %w", err)
 	}
-	return l, nil
+	defer k.Close()
+	var links []*rtnl.Link
+	err = rtnl.Steady(func() error {
+		links = links[:0]
+		return k.Links(rtnl.NoNetns, func(l *rtnl.Link) error {
+			if l.Behind != rtnl.NoNetns {
+				links = append(links, l)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return "", fmt.Errorf("list the links: %w", err)
+	}
+	for _, end := range ends {
+		leads := func(l *rtnl.Link) bool { return l.Behind == end.nsid }
+		at := slices.IndexFunc(links, func(l *rtnl.Link) bool { return leads(l) && l.Peer == end.index })
+		switch {
+		case at >= 0 && links[at].Master == 0:
+			return fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", links[at].Name, a), nil
+		case at < 0 && !slices.ContainsFunc(links, leads):
+			return fmt.Sprintf("namespace nsid:%d has %s, and no link of the host leads there", end.nsid, a), nil
+		}
+	}
+	return "", nil
 }

@@ -95,7 +95,7 @@ func (s *lookups) Unplugged(ctx context.Context, at census.LastKnown) (string, e
 		return "", fmt.Errorf("look for unplugged links: %w", err)
 	}
 	defer k.Close()
-	l, err := linkOf(k, at.Link, at.Name)
+	l, err := namedLink(k, at)
 	if err == nil && l == nil {
 		l, err = linkOf(k, at.Behind, "")
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Ended reports that the kernel itself says that nothing is left of where a sandbox was last known
-// to be: no link has the index, which none gets twice within a boot of the machine, or the name, and
+// to be: no link has the index, or another sandbox's has it, nor the name, and
 // the path of the namespace leads nowhere or to another. Where no link or no namespace is
 // named, or which namespace it was is not known, it is false, for then nothing was asked: a link that
 // moved to another namespace is not there either. What cannot be looked
@@ -24,11 +24,17 @@ func (b *lookups) Ended(ctx context.Context, at census.LastKnown) (bool, error) 
 		return false, fmt.Errorf("look whether links have ended: %w", err)
 	}
 	defer k.Close()
-	if l, err := linkOf(k, at.Link, at.Name); l != nil || err != nil {
+	if l, err := namedLink(k, at); l != nil || err != nil {
 		return false, err
 	}
-	if l, err := linkOf(k, at.Behind, ""); l != nil || err != nil {
+	l, err := linkOf(k, at.Behind, "")
+	if err != nil {
 		return false, err
+	}
+	if l != nil {
+		if another, err := isAnothers(k, l, at, false); !another || err != nil {
+			return false, err
+		}
 	}
 	fd, err := b.paths.open(ctx, at.Netns)
 	if err != nil {

@@ -15,5 +15,5 @@ type lookups struct {
 	paths     *netnsPaths
 	plugs     *rtnl.Kept                                  // of single links
 	dialRoute func(context.Context) (*rtnl.Socket, error) // one for the caller alone
-	besides   *share.Run[func(bridge string) bool, beside]
+	besides   *share.Run[watch, beside]                   // of what no witness reads
 }

@@ -46,4 +46,7 @@ type LastKnown struct {
 	// Over: its owner has released it. A port that it was only seen behind says then no more
 	// than what is behind it.
 	Over bool
+	// Taken reports that a lease of another sandbox records the link of an index; nil: none does. An
+	// index is used again, for a link that comes from another namespace with it.
+	Taken func(index int) bool
 }

@@ -124,8 +124,10 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
-		if why, err = r.Watchdog.Away(ctx, l); why != "" || err != nil {
-			return errKept{cmp.Or(why, fmt.Sprint(err))}
+		if why, err = r.Watchdog.Beside(ctx, l); err != nil {
+			return fmt.Errorf("look beside the bridges for %s: %w", l.Addr, err)
+		} else if why != "" {
+			return errKept{why}
 		}
 		_, err = r.Book.ClearAt(ctx, by("not_seen"), l.ID, l.Rev, r.stillUnseen(l))
 	case Expire:

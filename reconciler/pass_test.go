@@ -92,7 +92,7 @@ func (d *dog) Gone(_ context.Context, l *netdb.Lease) (bool, error) {
 	return d.gone[l.ID], nil
 }
 
-func (d *dog) Away(context.Context, *netdb.Lease) (string, error) { return "", nil }
+func (d *dog) Beside(context.Context, *netdb.Lease) (string, error) { return "", nil }
 
 func (d *dog) dark(l *netdb.Lease) error {
 	rows, _ := d.book.Leases()

@@ -48,9 +48,9 @@ type Watchdog interface {
 	// Gone reports whether every container that the lease records answers a
 	// look-up by its id not to be there, or the kernel says that of what it alone shows.
 	Gone(ctx context.Context, l *netdb.Lease) (bool, error)
-	// Away says in a sentence where beside the bridges, where no witness looks, something has the
+	// Beside says in a sentence where beside the bridges, where no witness looks, something has the
 	// address of a row; "" when nothing has.
-	Away(ctx context.Context, l *netdb.Lease) (string, error)
+	Beside(ctx context.Context, l *netdb.Lease) (string, error)
 	// Reap looks everything up anew. What is there yet is why, and done is
 	// false; else the lease is releasing if it is still at l.Rev.
 	Reap(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)

@@ -56,6 +56,9 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 		a.facts.add(a.lease, a.leases, in, wire)
 		a.facts.list = slices.DeleteFunc(a.facts.list, a.ignored(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
+		if len(found) == 0 {
+			found = besideOf(ctx, w.cfg.Ports, a.lease)
+		}
 		if a.lease.State == netdb.Releasing && len(found) > 0 {
 			return w.quarantine(ctx, a, found, wire)
 		}

@@ -39,7 +39,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	if len(f.plugged) == 0 && f.portErr == nil {
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, host, netns), l.Covers)
+		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, host, netns, x), l.Covers)
 	}
 	f.ports = true
 	return f
@@ -47,8 +47,11 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 
 // lastKnown is where a lease's sandbox was last known to be, by the names that are its own. Links and
 // namespaces of another boot are gone, and what has their names was made since.
-func lastKnown(l *netdb.Lease, host, netns string) census.LastKnown {
+func lastKnown(l *netdb.Lease, host, netns string, x *workload.Leases) census.LastKnown {
 	at := census.LastKnown{MAC: l.MAC, Over: l.State == netdb.Releasing}
+	if x != nil {
+		at.Taken = func(link int) bool { return x.OthersLink(l, link) }
+	}
 	switch l.Plug.Boot {
 	case netdb.Now().BootID:
 		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, netns, l.Plug.Inode
@@ -122,6 +125,18 @@ func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire censu
 	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.newsErr
 	f.list = in.there.of(l, x, false)
 	f.wire = &wire
+}
+
+// besideOf says what has the lease's address in a namespace that no witness reads. It is asked after the
+// board: what is unplugged in between is found by the one or by the other.
+func besideOf(ctx context.Context, ports Ports, l *netdb.Lease) []obstacle {
+	switch says, err := ports.Beside(ctx, l.Covers); {
+	case err != nil:
+		return []obstacle{obstruct(KindSilent, "what is beside the bridges could not be read: %v", err)}
+	case says != "":
+		return []obstacle{obstruct(KindSighting, "%s", says)}
+	}
+	return nil
 }
 
 // askOwner asks whether the owner keeps the sandbox; nothing when there is no

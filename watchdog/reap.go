@@ -23,7 +23,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
 		}
-		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.HostInterface, l.Netns))
+		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.HostInterface, l.Netns, nil))
 	}
 	if w.cfg.Runtime == nil {
 		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)
@@ -42,10 +42,10 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	return true, nil
 }
 
-// Away says in a sentence where beside the bridges something has the address of a row, whoever
+// Beside says in a sentence where beside the bridges something has the address of a row, whoever
 // that is; "" when nothing has. What cannot be looked at is an error.
-func (w *Watchdog) Away(ctx context.Context, l *netdb.Lease) (string, error) {
-	return w.cfg.Ports.Away(ctx, census.LastKnown{}, l.Covers)
+func (w *Watchdog) Beside(ctx context.Context, l *netdb.Lease) (string, error) {
+	return w.cfg.Ports.Beside(ctx, l.Covers)
 }
 
 // Reap releases a lease whose workload is absent, on behalf of the reconciler.
@@ -81,6 +81,9 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 		f.add(l, x, in, workload.About(w.cfg.Board, l))
 		found = obstacles(l, f, true)
 	}
+	if len(found) == 0 {
+		found = besideOf(ctx, w.cfg.Ports, l)
+	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
@@ -99,7 +102,7 @@ func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Le
 		return nil
 	}
 	host, netns := x.Plumbing(l)
-	switch says, err := w.cfg.Ports.Unplugged(ctx, lastKnown(l, host, netns)); {
+	switch says, err := w.cfg.Ports.Unplugged(ctx, lastKnown(l, host, netns, x)); {
 	case err != nil:
 		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
 	case says != "":

@@ -53,11 +53,12 @@ func (noPorts) Elsewhere(context.Context, string, int) (string, error) { return 
 func (noPorts) Away(context.Context, census.LastKnown, func(netip.Addr) bool) (string, error) {
 	return "", nil
 }
-func (noPorts) Ended(context.Context, census.LastKnown) (bool, error)       { return false, nil }
-func (noPorts) Unplugged(context.Context, census.LastKnown) (string, error) { return "", nil }
-func (noPorts) Forget(context.Context, ...netip.Addr) error                 { return nil }
-func (noPorts) PortNames() map[string]bool                                  { return nil }
-func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                   { return false }
+func (noPorts) Beside(context.Context, func(netip.Addr) bool) (string, error) { return "", nil }
+func (noPorts) Ended(context.Context, census.LastKnown) (bool, error)         { return false, nil }
+func (noPorts) Unplugged(context.Context, census.LastKnown) (string, error)   { return "", nil }
+func (noPorts) Forget(context.Context, ...netip.Addr) error                   { return nil }
+func (noPorts) PortNames() map[string]bool                                    { return nil }
+func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                     { return false }
 
 // usedPorts have had every address lately.
 type usedPorts struct{ noPorts }

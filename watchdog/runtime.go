@@ -71,9 +71,12 @@ type Ports interface {
 	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
 	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
 	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
-	// Away says in a sentence that a sandbox lives where it was last known to be, or anywhere beside
-	// the bridges; "" when it does not.
+	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
+	// bridge; "" when it does not, or was nowhere.
 	Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error)
+	// Beside says in a sentence where an address is that is asked for, in a namespace that no witness
+	// reads; "" when it is in none.
+	Beside(ctx context.Context, has func(netip.Addr) bool) (string, error)
 	// Ended reports that the kernel has nothing of where a sandbox was last known to be: neither its
 	// link nor its namespace at the path. It is false where one of them is not known.
 	Ended(ctx context.Context, at census.LastKnown) (bool, error)

@@ -20,6 +20,7 @@ type Link struct {
 	Master      int    // index of the bridge it is a port of
 	Peer        int    // index of the far end, in the namespace behind
 	Promiscuity uint32 // how many want it to take up all frames
+	Carrier     bool   // somebody is at its other end: a tap is open
 	Behind      int    // nsid of the namespace of the far end, or NoNetns, or Unassigned
 
 	STP          bool
@@ -35,6 +36,9 @@ const (
 	// is being taken down, or an id could not be had.
 	Unassigned = -1
 )
+
+// IsOpenTap reports that a link is a tap that a machine has open, whether it is up or not.
+func (l *Link) IsOpenTap() bool { return l.Kind == "tun" && l.Carrier }
 
 // Same reports that all that matters of a link is as it was.
 func (l *Link) Same(o *Link) bool {
@@ -138,6 +142,8 @@ func ParseLink(body []byte) (*Link, error) {
 			l.MAC = net.HardwareAddr(ad.Bytes())
 		case unix.IFLA_MASTER:
 			l.Master = int(ad.Uint32())
+		case unix.IFLA_CARRIER:
+			l.Carrier = ad.Uint8() != 0
 		case unix.IFLA_LINK:
 			l.Peer = int(ad.Uint32())
 		case unix.IFLA_PROMISCUITY:
