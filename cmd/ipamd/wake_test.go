@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
@@ -86,6 +89,10 @@ func (w *world) doPause(b *box) {
 	if err != nil || r.Lease.State != api.Paused {
 		w.t.Fatalf("pause: %+v, %v", r, err)
 	}
+	// What is resumed before its pause was read shows nothing until the next whole reading.
+	realtest.Eventually(w.t, wait, "its task to be seen paused", func() bool {
+		return slices.ContainsFunc(w.program.board.About(netip.MustParseAddr(b.held.Address)).Seen, func(s census.Sighting) bool { return s.Task == "paused" })
+	})
 }
 
 // tcpOf is what a capture of a sender shows of TCP: how many SYNs it sent, and RSTs it was sent.
