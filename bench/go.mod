@@ -110,3 +110,7 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	sigs.k8s.io/knftables v0.0.18 // indirect
 )
+
+// The version that ipamd has: a later one, which a peer asks for, waits with select(2), and panics where
+// more than a thousand descriptors are open.
+replace github.com/google/nftables => github.com/google/nftables v0.3.0
