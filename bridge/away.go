@@ -26,6 +26,7 @@ func (b *lookups) Away(ctx context.Context, at census.LastKnown, has func(netip.
 		return "", fmt.Errorf("look beside the bridges: %w", err)
 	}
 	defer k.Close()
+	k.Redial = func() (*rtnl.Socket, error) { return b.dialRoute(ctx) } // behind a list that was cut short
 	for _, look := range []func() (string, error){
 		func() (string, error) { return awayBehind(k, at, has) },
 		func() (string, error) { return awayAt(k, at, has) },
@@ -148,9 +149,13 @@ func livesIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (string, error
 	}
 	tap := ""
 	err = rtnl.Steady(func() error {
+		there := 0 // as many as its guest likes
 		return k.Links(nsid, func(l *rtnl.Link) error {
 			if l.IsOpenTap() {
 				tap = "a tap that is open, " + l.Name
+			}
+			if there++; there > mostLinks {
+				return rtnl.ErrCutShort
 			}
 			return nil
 		})
@@ -158,7 +163,7 @@ func livesIn(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (string, error
 	if rtnl.IsGone(err) || isVanishing(k, nsid, err) {
 		return "", nil
 	}
-	if err != nil {
+	if err != nil && tap == "" {
 		return "", fmt.Errorf("list the links of network namespace %d: %w", nsid, err)
 	}
 	return tap, nil

@@ -155,7 +155,13 @@ func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle,
 	if reason == "" {
 		return found, nil
 	}
-	evidence, err := json.Marshal(wire.Seen)
+	seen := wire.Seen
+	if len(seen) == 0 { // it is beside the bridges, and no witness's
+		for _, o := range found {
+			seen = append(seen, census.Sighting{Addr: a.lease.Addr, Witness: census.Netns, Note: o.Detail})
+		}
+	}
+	evidence, err := json.Marshal(seen)
 	if err != nil {
 		return []obstacle{obstruct(KindUnconfirmed, "who is seen there could not be written down: %v", err)}, nil
 	}

@@ -39,7 +39,9 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	if len(f.plugged) == 0 && f.portErr == nil {
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, lastKnown(l, host, netns, x), l.Covers)
+		at := lastKnown(l, host, netns)
+		at.Taken = func(link int) bool { return x.OthersLink(l, link) }
+		f.away, f.portErr = w.cfg.Ports.Away(ctx, at, l.Covers)
 	}
 	f.ports = true
 	return f
@@ -47,11 +49,8 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 
 // lastKnown is where a lease's sandbox was last known to be, by the names that are its own. Links and
 // namespaces of another boot are gone, and what has their names was made since.
-func lastKnown(l *netdb.Lease, host, netns string, x *workload.Leases) census.LastKnown {
+func lastKnown(l *netdb.Lease, host, netns string) census.LastKnown {
 	at := census.LastKnown{MAC: l.MAC, Over: l.State == netdb.Releasing}
-	if x != nil {
-		at.Taken = func(link int) bool { return x.OthersLink(l, link) }
-	}
 	switch l.Plug.Boot {
 	case netdb.Now().BootID:
 		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, netns, l.Plug.Inode

@@ -23,7 +23,12 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
 		}
-		return w.cfg.Ports.Ended(ctx, lastKnown(l, l.HostInterface, l.Netns, nil))
+		at := lastKnown(l, l.HostInterface, l.Netns)
+		at.Taken = func(link int) bool { // asked of few: an index is seldom used again
+			rows, _ := w.cfg.Book.Leases()
+			return workload.NewLeases(rows).OthersLink(l, link)
+		}
+		return w.cfg.Ports.Ended(ctx, at)
 	}
 	if w.cfg.Runtime == nil {
 		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)
@@ -102,7 +107,9 @@ func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Le
 		return nil
 	}
 	host, netns := x.Plumbing(l)
-	switch says, err := w.cfg.Ports.Unplugged(ctx, lastKnown(l, host, netns, x)); {
+	at := lastKnown(l, host, netns)
+	at.Taken = func(link int) bool { return x.OthersLink(l, link) }
+	switch says, err := w.cfg.Ports.Unplugged(ctx, at); {
 	case err != nil:
 		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
 	case says != "":

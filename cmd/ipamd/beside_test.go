@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -234,6 +235,24 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 				t.Errorf("it is %s, kept by %+v, %v; its namespace has the address", r.Lease.State, r.Blockers, err)
 			}
 		})
+	})
+	t.Run("after the longest wait it is a quarantine", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, hasty, func(c *config.Config) { c.Watchdog.ReleasingMax = config.Duration(time.Second) })
+		p := w.ns.Port("rt0")
+		l := w.boundAs("a", api.BindRequest{MAC: p.MAC.String()}, nil)
+		p.AddAddr(l.Address + "/24")
+		w.seenInPlace(l)
+		p.DelAddr(l.Address + "/24")
+		p.NS.Exec("ip", "addr", "add", l.Address+"/32", "dev", "lo")
+		w.ns.Exec("ip", "link", "set", p.HostName, "netns", nstest.New(t).Name())
+		if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "200ms"}); err != nil {
+			t.Fatal(err)
+		}
+		realtest.Eventually(t, wait, "a quarantine", func() bool { w.pass(); return w.state(l.Address) == api.Quarantined })
+		if got := w.whois(l.Address); got.Lease == nil || !strings.Contains(fmt.Sprint(got.Lease.Evidence), "no link of the host leads there") {
+			t.Errorf("%+v", got)
+		}
 	})
 	t.Run("a stranger that was unplugged", func(t *testing.T) {
 		t.Parallel()

@@ -53,6 +53,7 @@ func TestLostEndsAreNotHeld(t *testing.T) {
 		}
 		return true
 	})
+	index := w.linkIndex(ports[0].HostName)
 	for _, p := range ports {
 		w.ns.Exec("ip", "link", "del", p.HostName) // its namespace is there
 	}
@@ -68,6 +69,15 @@ func TestLostEndsAreNotHeld(t *testing.T) {
 	for _, p := range ports {
 		p.NS.Delete()
 	}
+	next := nstest.New(t) // its link has the index of one that ended
+	for range index - w.linkIndex("rt0") - 1 {
+		next.Exec("ip", "link", "add", "type", "dummy")
+	}
+	w.asCNI(next, "vethN")
+	if got := w.linkIndex("vethN"); got != index {
+		t.Fatalf("the next link has index %d, and the first had %d", got, index)
+	}
+	w.boundAs("next", api.BindRequest{HostInterface: "vethN", Netns: next.Path()}, nil)
 	realtest.Eventually(t, wait, "the leases to end", func() bool {
 		if r := alone(); r.Held != nil {
 			t.Fatalf("held: %+v", r.Held)
