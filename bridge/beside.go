@@ -56,7 +56,8 @@ func (g *Group) Beside(ctx context.Context, has func(netip.Addr) bool) (string, 
 	}, has)
 }
 
-// watched are the ids of the namespaces that the netns witness reads.
+// watched are the ids of the namespaces that the netns witness reads, and of the bridge's own, where
+// it knows itself by one: the host witness reads that.
 func watched(ctx context.Context, b *Bridge) (map[int]bool, error) {
 	ids := make(map[int]bool)
 	err := b.locked(ctx, func() error {
@@ -65,6 +66,9 @@ func watched(ctx context.Context, b *Bridge) (map[int]bool, error) {
 		}
 		for id, n := range b.netns.stacked.nests {
 			ids[id] = ids[id] || !n.ended && id != rtnl.NoNetns
+		}
+		if id, err := b.kernel.NetnsID(int(b.place.ns)); err == nil {
+			ids[id] = true
 		}
 		return nil
 	})
