@@ -102,18 +102,18 @@ func namedLink(k *rtnl.Socket, at census.LastKnown) (*rtnl.Link, error) {
 // end has another MAC than the sandbox, or that is not known, and another's lease records the link.
 // With strict, a MAC that is another says so; else a guest may have changed it.
 func isAnothers(k *rtnl.Socket, l *rtnl.Link, at census.LastKnown, strict bool) (bool, error) {
-	taken := at.Taken != nil && at.Taken(l.Index)
+	taken := func() bool { return at.Taken != nil && at.Taken(l.Index) } // looks through all leases
 	if at.MAC == "" || l.Behind == rtnl.NoNetns && l.Kind == "tun" {
-		return taken, nil
+		return taken(), nil
 	}
 	if l.Behind == rtnl.NoNetns {
 		return strict, nil
 	}
 	switch end, err := k.Link(l.Behind, l.Peer); {
 	case err == nil:
-		return end.MAC.String() != at.MAC && (strict || taken), nil
+		return end.MAC.String() != at.MAC && (strict || taken()), nil
 	case rtnl.IsGone(err):
-		return strict || taken, nil
+		return strict || taken(), nil
 	case isVanishing(k, l.Behind, err):
 		return false, nil
 	default:
@@ -173,21 +173,11 @@ func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnow
 	if at.Netns == "" || at.Inode == 0 {
 		return "", nil
 	}
-	fd, err := b.paths.open(ctx, at.Netns)
-	if err != nil {
-		return "", fmt.Errorf("open network namespace: %w", err)
-	}
-	if fd < 0 {
-		return "", nil
+	fd, err := b.openRecorded(ctx, at)
+	if fd < 0 || err != nil {
+		return "", err
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
-	}
-	if st.Ino != at.Inode {
-		return "", nil
-	}
 	id, err := k.NetnsID(fd)
 	if errors.Is(err, ErrNoNetnsID) {
 		if err = k.AssignID(fd); err == nil {
@@ -202,6 +192,25 @@ func (b *lookups) awayIn(ctx context.Context, k *rtnl.Socket, at census.LastKnow
 		says = fmt.Sprintf("namespace %s has %s, behind no port of a bridge", at.Netns, says)
 	}
 	return says, err
+}
+
+// openRecorded opens the namespace that was recorded, where its path still leads to it; else the
+// descriptor is below 0.
+func (b *lookups) openRecorded(ctx context.Context, at census.LastKnown) (fd int, err error) {
+	if fd, err = b.paths.open(ctx, at.Netns); err != nil {
+		return -1, fmt.Errorf("open network namespace: %w", err)
+	}
+	if fd < 0 {
+		return -1, nil
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
+	} else if st.Ino == at.Inode {
+		return fd, nil
+	}
+	_ = unix.Close(fd)
+	return -1, err
 }
 
 // addressIn returns an address of a namespace that is asked for; the zero one where it has none.

@@ -36,19 +36,12 @@ func (b *lookups) Ended(ctx context.Context, at census.LastKnown) (bool, error) 
 			return false, err
 		}
 	}
-	fd, err := b.paths.open(ctx, at.Netns)
-	if err != nil {
-		return false, fmt.Errorf("open network namespace: %w", err)
+	fd, err := b.openRecorded(ctx, at)
+	if err != nil || fd < 0 {
+		return err == nil, err
 	}
-	if fd < 0 {
-		return true, nil
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return false, fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
-	}
-	return st.Ino != at.Inode, nil
+	_ = unix.Close(fd)
+	return false, nil
 }
 
 // Ended is that of one bridge: links and namespaces are the machine's.

@@ -164,7 +164,8 @@ const plugWithin = 100 * time.Millisecond
 
 // PlugOf looks up what a sandbox's plumbing is to the kernel: the index of the link
 // hostInterface, a port or not, and the inode of the namespace that the path netns
-// leads to. Names are used again; within one boot of the machine these are not.
+// leads to. Names are used again, and within one boot of the machine an index only by a
+// link that comes from another namespace with it.
 // What is "", is not there or cannot be looked up is 0. It is safe for concurrent
 // use.
 func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {

@@ -288,7 +288,7 @@ func TestWhenATaskStoodStill(t *testing.T) {
 		"paused in a whole report alone":    {[]report{{false, "paused", 7}, thawed}, 0},
 		"it runs for long":                  {[]report{frozen, thawed, thawed, {true, "running", 7}}, 1},
 		"another task of its container":     {[]report{frozen, {false, "running", 8}}, 0},
-		"nobody knew its task in between":   {[]report{frozen, {true, "", 0}, thawed}, 0},
+		"its task was not known in between": {[]report{frozen, {true, "", 0}, thawed}, 0},
 		"it is gone, and one is made again": {[]report{frozen, {true, "stopped", 0}, {true, "created", 9}, {true, "running", 9}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

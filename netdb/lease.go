@@ -190,7 +190,9 @@ const (
 )
 
 // A Plug distinguishes the plumbing that a lease records from later plumbing of the same
-// names: names are used again, and within one boot of the machine these are not.
+// names: names are used again, and within one boot of the machine an index only by
+// a link that comes from another namespace with it, so that two that differ are two links, and two that
+// are the same may be one.
 type Plug struct {
 	Boot  string `json:"boot"`            // the kernel's id of the boot
 	Index int    `json:"index,omitempty"` // of the link HostInterface; 0: not known
@@ -225,7 +227,7 @@ func (l *Lease) plug(n Binding) {
 	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
 		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
 	if n.Plug.Boot != "" && !l.Plug.OfBoot(n.Plug.Boot) {
-		anew = true                      // nobody has looked for it in this boot
+		anew = true                      // no look was made for it in this boot
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
 	if n.HostInterface != "" {

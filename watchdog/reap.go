@@ -47,8 +47,8 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
 	return true, nil
 }
 
-// Beside says in a sentence where beside the bridges something has the address of a row, whoever
-// that is; "" when nothing has. What cannot be looked at is an error.
+// Beside says in a sentence where beside the bridges something has the address of a row,
+// also another sandbox; "" when nothing has. What cannot be looked at is an error.
 func (w *Watchdog) Beside(ctx context.Context, l *netdb.Lease) (string, error) {
 	return w.cfg.Ports.Beside(ctx, l.Covers)
 }

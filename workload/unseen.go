@@ -9,7 +9,7 @@ import (
 // lease records no container, which a runtime would know of, and nothing of it was ever seen on
 // the bridge of its pool. It may live on another link, where no witness looks. A lease that ended
 // for its absence had its address given to a second sandbox while the first ran. What was bound
-// before the machine was booted is gone with that boot. Where no boot is recorded nobody has looked
+// before the machine was booted is gone with that boot. Where no boot is recorded no look was made
 // for it, as an older ipamd did not: it counts as unseen until a witness sees it in place.
 func NeverSeen(l *netdb.Lease, boot string) bool {
 	switch {

@@ -20,7 +20,7 @@ type Link struct {
 	Master      int    // index of the bridge it is a port of
 	Peer        int    // index of the far end, in the namespace behind
 	Promiscuity uint32 // how many want it to take up all frames
-	Carrier     bool   // somebody is at its other end: a tap is open
+	Carrier     bool   // its other end is there: of a tap, a program has it open
 	Behind      int    // nsid of the namespace of the far end, or NoNetns, or Unassigned
 
 	STP          bool

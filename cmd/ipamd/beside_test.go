@@ -154,7 +154,7 @@ func TestALinkMadeAnewKeepsItsLease(t *testing.T) {
 	})
 }
 
-// A machine closes its tap and opens it again, or somebody renames it while no daemon runs: it shows
+// A machine closes its tap and opens it again, or it is renamed while no daemon runs: it shows
 // no address in any namespace, and its lease stays.
 func TestATapThatIsOpenKeepsItsLease(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@ import (
 )
 
 // A lease that an older ipamd bound, which recorded nothing of what it was seen by, does not end for
-// being unseen: nobody knows whether a witness can see it. Once it was seen in place it ends as any other.
+// being unseen: it is not known whether a witness can see it. Once it was seen in place it ends as any other.
 func TestWhatAnOlderIpamdBoundIsNotGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, hasty)
