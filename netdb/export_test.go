@@ -167,7 +167,7 @@ func Actors() []Actor {
 // Entries is how much memory has of a pool beside its rows: ranges, queues and counts.
 func Entries(b *Book, uid string) int {
 	pi := b.memory.idx.pools[uid]
-	return b.memory.idx.byAddr.len() + pi.free.ranges.Len() + pi.freed.len() + pi.away.len() + pi.cooling.Len() + pi.spent.Len() +
+	return b.memory.idx.byAddr.len() + pi.free.Ranges() + pi.freed.Len() + pi.away.Len() + pi.cooling.Len() + pi.spent.Len() +
 		len(pi.own) + len(pi.offers) + len(pi.blocked) + len(pi.prefixes) + len(pi.offeredPrefixes)
 }
 

@@ -121,12 +121,12 @@ func FuzzRow(f *testing.F) {
 			t.Fatalf("one row became %d leases and %d reports", x.byAddr.len(), len(x.broken))
 		}
 		for _, r := range (naming{ip: key, text: ip, bits: sql.NullInt64{Int64: length, Valid: length != 0}, last: lastIP}).ranges() {
-			if pi := x.poolOf(r.From); pi != nil && (len(pi.free.within(r)) > 0) {
+			if pi := x.poolOf(r.From); pi != nil && (len(pi.free.Within(r)) > 0) {
 				t.Fatalf("an address of %v is free, and a row names it by %q, %x, %d, %x", r, ip, key, length, lastIP)
 			}
 		}
 		for _, a := range (naming{ip: key, text: ip}).addrs() {
-			if pi := x.poolOf(a); pi != nil && pi.free.has(a) {
+			if pi := x.poolOf(a); pi != nil && pi.free.Has(a) {
 				t.Fatalf("%v is free, and a row names it by %q or %x", a, ip, key)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // index is what the book keeps in memory: everything, derived from the table
@@ -131,11 +132,10 @@ func (x *index) replacePool(p *Pool) {
 				pi.enter(l)
 			}
 		}
-		for _, queue := range []freedQueue{was.freed, was.away} {
-			queue.byRev.Scan(func(f freedRange) bool {
-				pi.requeue(f.Range, f.rev)
-				return true
-			})
+		for _, queue := range []free.Queue{was.freed, was.away} {
+			for f := range queue.All() {
+				pi.requeue(f.Range, f.Rev)
+			}
 		}
 		for a, rev := range was.kept {
 			if rev > 0 {
@@ -194,7 +194,7 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 		return
 	}
 	a := r.From
-	if pi.isBlocked(a) || x.byAddr.at(a) != nil || pi.free.has(a) || pi.freed.has(a) || pi.offered(a) {
+	if pi.isBlocked(a) || x.byAddr.at(a) != nil || pi.free.Has(a) || pi.freed.Has(a) || pi.offered(a) {
 		return
 	}
 	_, kept := pi.keptFor[a]
@@ -202,11 +202,11 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 	case kept && inside:
 		pi.kept[a] = max(rev, pi.kept[a])
 	case rev > 0 && inside:
-		pi.freed.add(r, rev)
+		pi.freed.Add(r, rev)
 	case rev > 0:
 		pi.sendAway(r, rev)
 	case inside:
-		pi.free.add(r)
+		pi.free.Add(r)
 	}
 	pi.forget(x.mostFreed)
 }
@@ -215,21 +215,17 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 func (x *index) vacateRange(pi *poolIndex, r Range, rev int64) {
 	inside, outside := pi.pool.split(r)
 	for _, in := range inside {
-		rest := newFreeset()
-		rest.add(in)
-		for _, taken := range x.takenIn(pi, in) {
-			rest.removeRange(taken)
-		}
+		rest := free.NewSet(free.Rest(in, x.takenIn(pi, in)...)...)
 		for a := range pi.keptFor {
-			if rest.remove(a) {
+			if rest.Remove(a) {
 				pi.kept[a] = max(rev, pi.kept[a])
 			}
 		}
-		for _, free := range rest.all() {
+		for part := range rest.All() {
 			if rev > 0 {
-				pi.freed.add(free, rev)
+				pi.freed.Add(part, rev)
 			} else {
-				pi.free.add(free)
+				pi.free.Add(part)
 			}
 		}
 	}
@@ -247,8 +243,8 @@ func (x *index) takenIn(pi *poolIndex, r Range) (out []Range) {
 	for _, l := range x.byAddr.overlapping(r) {
 		out = append(out, l.Range())
 	}
-	out = append(out, pi.free.within(r)...)
-	for _, f := range pi.freed.within(r) {
+	out = append(out, pi.free.Within(r)...)
+	for _, f := range pi.freed.Within(r) {
 		out = append(out, f.Range)
 	}
 	for a := range pi.offers {

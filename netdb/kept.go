@@ -61,7 +61,7 @@ func (e *KeptError) Unwrap() error { return ErrTaken }
 // keep takes what a new pool keeps out of what it may give to anyone.
 func (pi *poolIndex) keep() {
 	for _, k := range pi.pool.Kept {
-		pi.free.remove(k.Address)
+		pi.free.Remove(k.Address)
 		pi.keptFor[k.Address], pi.keptOf[k.Sandbox], pi.kept[k.Address] = k.Sandbox, k.Address, 0
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // lastRev is the last revision of a book: its newest change is never pruned. Where
@@ -101,20 +103,15 @@ func (x *index) readFreed(s scanner) error {
 	}
 	inside, outside := pi.pool.split(rangeOf(a, bits))
 	for _, in := range inside {
-		if pi.freed.len() < x.mostFreed {
+		if pi.freed.Len() < x.mostFreed {
 			pi.queue(in, rev) // what has a row, or became free later, is not free
 		}
 	}
 	for _, out := range outside {
-		if pi.away.len() >= x.mostFreed {
+		if pi.away.Len() >= x.mostFreed {
 			break
 		}
-		rest := newFreeset()
-		rest.add(out)
-		for _, taken := range x.takenIn(pi, out) {
-			rest.removeRange(taken)
-		}
-		for _, r := range rest.all() {
+		for _, r := range free.Rest(out, x.takenIn(pi, out)...) {
 			pi.sendAway(r, rev)
 		}
 	}
@@ -178,7 +175,7 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 	for _, pi := range x.order {
 		if l := youngest[pi]; l != nil {
 			pi.cursor = l.Addr.Next()
-		} else if f, ok := pi.freed.byRev.Max(); ok {
+		} else if f, ok := pi.freed.Last(); ok {
 			pi.cursor = f.To.Next()
 		}
 	}

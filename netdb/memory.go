@@ -3,6 +3,8 @@ package netdb
 import (
 	"fmt"
 	"maps"
+	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // A memory is what the book has in memory, the same as in its file: one index, which
@@ -146,7 +149,7 @@ func (m *memory) Usage() ([]Usage, int64) {
 	defer m.mu.RUnlock()
 	var out []Usage
 	for _, pi := range m.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.count(), pi.freed.count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
+		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.Count(), pi.freed.Count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
 			Outside: pi.outside, QuarantineCap: m.opts.mostQuarantined(pi.size)}
 		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
@@ -155,12 +158,20 @@ func (m *memory) Usage() ([]Usage, int64) {
 		}
 		for _, pieces := range pi.offeredPrefixes {
 			for _, f := range pieces {
-				u.Free = saturatingAdd(u.Free, saturated(f.Size()))
+				u.Free = saturatingAdd(u.Free, free.Saturated(f.Size()))
 			}
 		}
 		out = append(out, u)
 	}
 	return out, m.idx.rev
+}
+
+func saturatingAdd(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
 }
 
 // Runtime returns the id of the container runtime that the book knows: the one

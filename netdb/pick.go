@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // A Candidate is an address that is offered to one caller, and to no other
@@ -42,11 +43,13 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 		return Candidate{}, err
 	}
 	policy = pi.pool.Policy(policy)
-	a, found := pi.free.next(pi.cursor)
+	a, found := pi.free.Next(pi.cursor)
 	if found {
 		pi.cursor = a.Next()
 	} else {
-		a, found = pi.freed.first()
+		var first free.Freed
+		first, found = pi.freed.First()
+		a = first.From
 	}
 	if found {
 		pi.offers[a] = pi.take(a)
@@ -119,7 +122,7 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 		return 0, 0
 	}
 	policy = pi.pool.Policy(policy)
-	n = saturatingAdd(pi.free.count(), pi.freed.count())
+	n = saturatingAdd(pi.free.Count(), pi.freed.Count())
 	switch oldest := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 }); {
 	case oldest == nil && n == 0:
 		return 0, pi.nextOfPrefixes(now, policy)
@@ -216,7 +219,7 @@ func (m *memory) Drop(c Candidate) {
 		pieces := pi.offeredPrefixes[p]
 		delete(pi.offeredPrefixes, p)
 		for _, f := range pieces {
-			m.idx.vacate(pi, f.Range, f.rev)
+			m.idx.vacate(pi, f.Range, f.Rev)
 		}
 		return
 	}
@@ -237,8 +240,8 @@ func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 		return nil
 	}
 	policy = pi.pool.Policy(policy)
-	out := pi.free.upcoming(pi.cursor, n)
-	out = append(out, pi.freed.upcoming(n-len(out))...)
+	out := pi.free.Upcoming(pi.cursor, n)
+	out = append(out, pi.freed.Upcoming(n-len(out))...)
 	pi.rested(func(l *Lease) bool {
 		ends := len(out) >= n || now.Since(l.Since) < policy.CooldownMin
 		if !ends && l.PrefixLen == 0 {

@@ -76,20 +76,14 @@ func (l *Lease) contains(bits int) bool { return l.PrefixLen != 0 && l.PrefixLen
 // nextPrefix returns the prefix that comes next, and the rows that cool in it. Those that
 // contain more count only with larger.
 func (pi *poolIndex) nextPrefix(bits int, larger bool) (r Range, rests []*Lease, found bool) {
-	pi.free.ranges.Scan(func(free Range) bool {
-		r, found = firstAligned(free, bits, free.From)
-		return !found
-	})
-	if found {
+	if r, found = pi.free.FirstPrefix(bits); found {
 		return r, nil, true
 	}
-	could := pi.free.copy()
-	pi.freed.byRev.Scan(func(f freedRange) bool {
-		r, found = could.join(f.Range, bits)
-		return !found
-	})
-	if found {
-		return r, nil, true
+	could := pi.free.Copy()
+	for f := range pi.freed.All() {
+		if r, found = could.Join(f.Range, bits); found {
+			return r, nil, true
+		}
 	}
 	var joined []*Lease
 	pi.cooling.Scan(func(_ int64, l *Lease) bool {
@@ -97,21 +91,10 @@ func (pi *poolIndex) nextPrefix(bits int, larger bool) (r Range, rests []*Lease,
 			return true
 		}
 		joined = append(joined, l)
-		r, found = could.join(l.Range(), bits)
+		r, found = could.Join(l.Range(), bits)
 		return !found
 	})
 	return r, slices.DeleteFunc(joined, func(l *Lease) bool { return !l.Range().Overlaps(r) }), found
-}
-
-// join adds a range, and returns the first prefix of a length that is whole by that.
-func (s freeset) join(r Range, bits int) (Range, bool) {
-	s.add(r)
-	whole, _ := s.holding(r.From)
-	p, ok := firstAligned(whole, bits, ranges.Of(netip.PrefixFrom(r.From, bits).Masked()).From)
-	if !ok || !p.Overlaps(r) {
-		p, ok = firstAligned(whole, bits, r.From)
-	}
-	return p, ok && p.Overlaps(r)
 }
 
 // keepsOf reports whether an address of a range is kept for a sandbox.

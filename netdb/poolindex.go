@@ -9,21 +9,28 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/netdb/free"
 )
+
+// mostFreed bounds what is remembered of a pool's addresses that were given
+// before and are free again: some 8 MiB. Those that the queue has no room for, and those that the
+// history does not know any more, count as never given: all of them have been free for longer than
+// any in the queue.
+const mostFreed = 1 << 16
 
 // poolIndex is one pool's share of the index.
 type poolIndex struct {
 	pool    *Pool
 	size    uint64
-	free    freeset                   // no row, not offered, usable; never given, or so long ago that it is forgotten
-	freed   freedQueue                // the same of those that were given before
+	free    free.Set                  // no row, not offered, usable; never given, or so long ago that it is forgotten
+	freed   free.Queue                // the same of those that were given before
 	kept    map[netip.Addr]int64      // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
 	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
 	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
 	cursor  netip.Addr                // where the walk over the never-used goes on
 	cooling *btree.Map[int64, *Lease] // inside the pool, by [Lease.CooledAt]: released longest ago first
 	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
-	away    freedQueue                // what became free and is outside: it has its place when it comes back inside
+	away    free.Queue                // what became free and is outside: it has its place when it comes back inside
 	outside int                       // rows outside
 	own     map[Owner]*Lease          // an owner's last cooling address
 	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
@@ -31,7 +38,7 @@ type poolIndex struct {
 	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
 
 	prefixes        map[netip.Addr]*Lease         // rows of delegated prefixes
-	offeredPrefixes map[netip.Prefix][]freedRange // the same as offers: what was free of each
+	offeredPrefixes map[netip.Prefix][]free.Freed // the same as offers: what was free of each
 	blockedPrefixes []Range
 }
 
@@ -39,31 +46,26 @@ type poolIndex struct {
 func newPoolIndex(p *Pool) *poolIndex {
 	pi := &poolIndex{
 		pool:    p,
-		free:    newFreeset(),
-		freed:   newFreedQueue(),
+		free:    free.NewSet(free.Rest(p.hosts(), p.refused()...)...),
+		freed:   free.NewQueue(),
 		kept:    make(map[netip.Addr]int64),
 		keptFor: make(map[netip.Addr]string),
 		keptOf:  make(map[string]netip.Addr),
 		cooling: new(btree.Map[int64, *Lease]),
 		spent:   new(btree.Map[int64, *Lease]),
-		away:    newFreedQueue(),
+		away:    free.NewQueue(),
 		own:     make(map[Owner]*Lease),
 		offers:  make(map[netip.Addr]int64),
 		count:   make(map[State]int),
 		blocked: make(map[netip.Addr]struct{}),
 
 		prefixes:        make(map[netip.Addr]*Lease),
-		offeredPrefixes: make(map[netip.Prefix][]freedRange),
+		offeredPrefixes: make(map[netip.Prefix][]free.Freed),
 	}
 	for _, s := range States() {
 		pi.count[s] = 0 // a snapshot has every state
 	}
-	pi.free.add(p.hosts())
-	pi.free.remove(p.Gateway)
-	for _, r := range p.Exclude {
-		pi.free.removeRange(r)
-	}
-	pi.size = pi.free.count()
+	pi.size = pi.free.Count()
 	pi.keep()
 	return pi
 }
@@ -101,20 +103,20 @@ func (pi *poolIndex) blocks(r Range) bool {
 }
 
 // takeRange is take of many addresses: what of them is free, and since when.
-func (pi *poolIndex) takeRange(r Range) (out []freedRange) {
+func (pi *poolIndex) takeRange(r Range) (out []free.Freed) {
 	if r.From == r.To {
 		pi.take(r.From)
 		return nil
 	}
-	for _, free := range pi.free.takeRange(r) {
-		out = append(out, freedRange{Range: free})
+	for _, part := range pi.free.Take(r) {
+		out = append(out, free.Freed{Range: part})
 	}
-	out = append(out, pi.freed.removeRange(r)...)
-	pi.away.removeRange(r)
+	out = append(out, pi.freed.Take(r)...)
+	pi.away.Take(r)
 	for a, rev := range pi.kept {
 		if r.Contains(a) {
 			delete(pi.kept, a)
-			out = append(out, freedRange{ranges.Between(a, a), rev})
+			out = append(out, free.Freed{Range: ranges.Between(a, a), Rev: rev})
 		}
 	}
 	return out
@@ -122,13 +124,12 @@ func (pi *poolIndex) takeRange(r Range) (out []freedRange) {
 
 // sendAway queues what is outside, but for what is there already.
 func (pi *poolIndex) sendAway(r Range, rev int64) {
-	rest := newFreeset()
-	rest.add(r)
-	for _, f := range pi.away.within(r) {
-		rest.removeRange(f.Range)
+	var there []Range
+	for _, f := range pi.away.Within(r) {
+		there = append(there, f.Range)
 	}
-	for _, r := range rest.all() {
-		pi.away.add(r, rev)
+	for _, r := range free.Rest(r, there...) {
+		pi.away.Add(r, rev)
 	}
 }
 
@@ -147,15 +148,10 @@ func (pi *poolIndex) requeue(r Range, rev int64) {
 // forget makes those of too many freed addresses count as never given that have been
 // free for longest.
 func (pi *poolIndex) forget(most int) {
-	for pi.freed.len() > most {
-		oldest, _ := pi.freed.byRev.Min()
-		pi.freed.drop(oldest)
-		pi.free.add(oldest.Range)
+	for _, f := range pi.freed.Trim(most) {
+		pi.free.Add(f.Range)
 	}
-	for pi.away.len() > most {
-		oldest, _ := pi.away.byRev.Min()
-		pi.away.drop(oldest)
-	}
+	pi.away.Trim(most)
 }
 
 // takeOffers carries over what is offered to callers, and where the walk is.
@@ -173,9 +169,9 @@ func (pi *poolIndex) takeOffers(was *poolIndex) {
 // take takes an address out of those that are free and returns the revision
 // that made it so, 0 when it was never given.
 func (pi *poolIndex) take(a netip.Addr) int64 {
-	pi.free.remove(a)
-	pi.away.remove(a)
-	rev := max(pi.freed.remove(a), pi.kept[a])
+	pi.free.Remove(a)
+	pi.away.Remove(a)
+	rev := max(pi.freed.Remove(a), pi.kept[a])
 	delete(pi.kept, a)
 	return rev
 }
@@ -190,8 +186,8 @@ func (pi *poolIndex) queue(r Range, rev int64) {
 		if was, kept := pi.kept[r.From]; kept && was == 0 {
 			pi.kept[r.From] = rev
 		}
-		if pi.free.remove(r.From) {
-			pi.freed.add(r, rev)
+		if pi.free.Remove(r.From) {
+			pi.freed.Add(r, rev)
 		}
 		return
 	}
@@ -200,8 +196,8 @@ func (pi *poolIndex) queue(r Range, rev int64) {
 			pi.kept[a] = rev
 		}
 	}
-	for _, free := range pi.free.takeRange(r) {
-		pi.freed.add(free, rev)
+	for _, part := range pi.free.Take(r) {
+		pi.freed.Add(part, rev)
 	}
 }
 
@@ -262,8 +258,7 @@ func (pi *poolIndex) enter(l *Lease) {
 // copied is a copy that nothing changes.
 func (pi *poolIndex) copied() *poolIndex {
 	p := *pi
-	p.free = p.free.copy()
-	p.freed, p.away = p.freed.copied(), p.away.copied()
+	p.free, p.freed, p.away = p.free.Copy(), p.freed.Copy(), p.away.Copy()
 	p.kept, p.keptFor, p.keptOf = maps.Clone(p.kept), maps.Clone(p.keptFor), maps.Clone(p.keptOf)
 	p.cooling, p.spent = p.cooling.IsoCopy(), p.spent.IsoCopy()
 	p.offers, p.count, p.blocked = maps.Clone(p.offers), maps.Clone(p.count), maps.Clone(p.blocked)

@@ -3,9 +3,11 @@ package netdb
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // A delegated prefix is leased as one address is: its row's address is the first one, and
@@ -108,42 +110,22 @@ func (s *PoolSpec) split(r Range) (inside, outside []Range) {
 		}
 		return nil, []Range{r}
 	}
-	could, not := newFreeset(), newFreeset()
 	if part, some := s.hosts().Clip(r); some {
-		could.add(part)
+		inside = free.Rest(part, s.refused()...)
 	}
-	could.remove(s.Gateway)
-	for _, e := range s.Exclude {
-		could.removeRange(e)
+	return inside, free.Rest(r, inside...)
+}
+
+// refused returns the hosts' addresses that the pool never gives.
+func (s *PoolSpec) refused() []Range {
+	if !s.Gateway.IsValid() {
+		return s.Exclude
 	}
-	not.add(r)
-	for _, in := range could.all() {
-		not.removeRange(in)
-	}
-	return could.all(), not.all()
+	return append(slices.Clone(s.Exclude), ranges.Between(s.Gateway, s.Gateway))
 }
 
 // gives reports whether the pool could give an address of a range.
 func (s *PoolSpec) gives(r Range) bool {
 	inside, _ := s.split(r)
 	return len(inside) > 0
-}
-
-// firstAligned returns the first prefix of a length that lies in a range and does not
-// begin before an address.
-func firstAligned(in Range, bits int, notBefore netip.Addr) (Range, bool) {
-	start := in.From
-	if start.Less(notBefore) {
-		start = notBefore
-	}
-	p := netip.PrefixFrom(start, bits).Masked()
-	if p.Addr().Less(start) {
-		next := ranges.Of(p).To.Next()
-		if !next.IsValid() {
-			return Range{}, false
-		}
-		p = netip.PrefixFrom(next, bits)
-	}
-	r := ranges.Of(p)
-	return r, !in.To.Less(r.To)
 }

@@ -115,7 +115,7 @@ func TestAnIDIsOneRows(t *testing.T) {
 	}
 	x, err := b.store.readIndex(ctx, b.store.conn)
 	three := netip.MustParseAddr("10.8.64.3")
-	if err != nil || len(x.broken) != 1 || !strings.Contains(x.broken[0].Reason, id) || x.poolOf(three).free.has(three) || x.byAddr.len() != 1 {
+	if err != nil || len(x.broken) != 1 || !strings.Contains(x.broken[0].Reason, id) || x.poolOf(three).free.Has(three) || x.byAddr.len() != 1 {
 		t.Errorf("%+v, %v", x.broken, err)
 	}
 }

@@ -11,7 +11,8 @@ type room struct {
 var rooms = []room{
 	{"migrations", nil, "the schema is text; what it means is netdb's to know"},
 	{"netdb/bookfile", nil, "it keeps files: what is in a book, and whether it may be opened, is decided above it"},
-	{"netdb", []string{"migrations", "netdb/bookfile", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"netdb/free", []string{"internal/ranges"}, "it has ranges of addresses: why one is free, and who gets it, is decided above it"},
+	{"netdb", []string{"migrations", "netdb/bookfile", "netdb/free", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
 	{"census", []string{"internal/broadcast"}, "witnesses post here and those that decide read here, so it can depend on neither"},
 	{"workload", []string{"netdb", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},

@@ -1,4 +1,4 @@
-package netdb
+package free
 
 import (
 	"net/netip"
@@ -10,14 +10,14 @@ import (
 )
 
 // The set of ranges is compared with a plain set of addresses.
-func TestFreesetAgainstAMap(t *testing.T) {
+func TestSetAgainstAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]string{"0.0.0.0", "10.0.0.0", "255.255.255.192", "fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffc0"}).Draw(t, "base")
 		all := make([]netip.Addr, 0, 64)
 		for a := netip.MustParseAddr(base); len(all) < 64; a = a.Next() {
 			all = append(all, a)
 		}
-		s, model := newFreeset(), make(map[netip.Addr]bool)
+		s, model := NewSet(), make(map[netip.Addr]bool)
 		index := rapid.IntRange(0, len(all)-1)
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
@@ -29,29 +29,29 @@ func TestFreesetAgainstAMap(t *testing.T) {
 				if model[all[i]] {
 					t.Skip("taken")
 				}
-				s.add(ranges.Between(all[i], all[j]))
+				s.Add(ranges.Between(all[i], all[j]))
 				for ; i <= j; i++ {
 					model[all[i]] = true
 				}
 			},
 			"remove": func(t *rapid.T) {
 				a := all[index.Draw(t, "at")]
-				if got := s.remove(a); got != model[a] {
+				if got := s.Remove(a); got != model[a] {
 					t.Fatalf("remove %s = %v", a, got)
 				}
 				delete(model, a)
 			},
-			"removeRange": func(t *rapid.T) {
+			"take": func(t *rapid.T) {
 				i := index.Draw(t, "from")
 				j := min(len(all)-1, i+rapid.IntRange(0, 20).Draw(t, "more"))
-				s.removeRange(ranges.Between(all[i], all[j]))
+				s.Take(ranges.Between(all[i], all[j]))
 				for ; i <= j; i++ {
 					delete(model, all[i])
 				}
 			},
 			"": func(t *rapid.T) {
-				if s.count() != uint64(len(model)) {
-					t.Fatalf("count %d, want %d", s.count(), len(model))
+				if s.Count() != uint64(len(model)) {
+					t.Fatalf("count %d, want %d", s.Count(), len(model))
 				}
 				i := index.Draw(t, "next")
 				var want netip.Addr
@@ -61,11 +61,11 @@ func TestFreesetAgainstAMap(t *testing.T) {
 						break
 					}
 				}
-				if got, ok := s.next(all[i]); got != want || ok != want.IsValid() {
+				if got, ok := s.Next(all[i]); got != want || ok != want.IsValid() {
 					t.Fatalf("next(%s) = %s, want %s", all[i], got, want)
 				}
 				seen := make(map[netip.Addr]bool)
-				for _, a := range s.upcoming(all[i], 100) {
+				for _, a := range s.Upcoming(all[i], 100) {
 					if !model[a] || seen[a] {
 						t.Fatalf("upcoming gave %s", a)
 					}
@@ -86,10 +86,10 @@ func TestMoreAddressesThanCanBeCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newFreeset()
-		s.add(r)
-		if s.count() != want {
-			t.Errorf("%s has %d addresses, want %d", text, s.count(), want)
+		s := NewSet()
+		s.Add(r)
+		if s.Count() != want {
+			t.Errorf("%s has %d addresses, want %d", text, s.Count(), want)
 		}
 	}
 }
