@@ -23,7 +23,7 @@ type Kernel interface {
 	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
 	PortNames() map[string]bool
 	PortMACs() map[string]string
-	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
+	Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error)
 }
 
 // Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
@@ -153,8 +153,8 @@ func (b *Book) checkBinding(ctx context.Context, where netdb.Binding) error {
 			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
 	}
 	if where.HostInterface != "" && !b.Kernel.PortNames()[where.HostInterface] {
-		if why, err := b.Kernel.Elsewhere(ctx, where.HostInterface, 0); err == nil && why != "" {
-			return &netdb.FieldError{Field: "host_interface", Reason: why}
+		if bridge, err := b.Kernel.Elsewhere(ctx, where.HostInterface); err == nil && bridge != "" {
+			return &netdb.FieldError{Field: "host_interface", Reason: fmt.Sprintf("%s is a port of %s, which is not looked after", where.HostInterface, bridge)}
 		}
 	}
 	return b.checkNetns(ctx, where)

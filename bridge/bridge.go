@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/probe"
+	"github.com/ipamd/ipamd/bridge/remains"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/share"
@@ -125,7 +127,7 @@ func newBridge(cfg Config) *Bridge {
 		cfg.ProbeWindow = time.Second
 	}
 	b := &Bridge{
-		cfg: cfg, lookups: lookups{bridge: cfg.Name, paths: newNetnsPaths(cfg.NetnsFolders)}, mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
+		cfg: cfg, lookups: lookups{bridge: cfg.Name, paths: nspath.New(cfg.NetnsFolders)}, mu: newFairMutex(), recent: &recentlySeen{since: time.Now()},
 		device: device{name: cfg.Name, manage: cfg.Manage, log: cfg.Log, want: cfg.Desired},
 	}
 	witness := func(name census.Witness) *report {
@@ -144,11 +146,10 @@ func newBridge(cfg Config) *Bridge {
 	b.answers.report, b.answers.bridge, b.answers.window = witness(census.Probe), cfg.Name, cfg.ProbeWindow
 	b.answers.ask, b.answers.listen = b.askNow, b.openIngress
 	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
-	b.dialRoute = func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) }
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
 	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
 	b.connections.walks = share.New(b.connections.walk)
-	b.besides = share.New(b.readBeside)
+	b.machine = remains.New(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) }, b.paths)
 	b.device.unready(cfg.Name+" has not been looked at yet", nil)
 	return b
 }

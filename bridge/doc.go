@@ -40,7 +40,7 @@
 //	mu                 all parts, and the sockets that are open; for some milliseconds at
 //	                   most, in the order of the callers, each of which waits until its
 //	                   context ends. Whatever takes longer is listed without it, by Run
-//	probe.Prober, recentlySeen, alarm, netnsPaths, share.Run
+//	probe.Prober, recentlySeen, alarm, nspath.Paths, share.Run
 //	                   their own few fields; nothing is taken inside
 //
 // Ready, MTU, Status, Gaps, PortNames, PortMACs, Changed, SeenWithin and MissedSince do not take

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -223,7 +224,7 @@ func TestIsPort(t *testing.T) {
 
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
-	i, err := inodeAt(path)
+	i, err := nspath.Inode(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,19 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
-
-// spaceNames is where `ip netns`, CNI plugins and containerd keep names of
-// network namespaces.
-const spaceNames = "/run/netns"
 
 // NetnsID returns the id by which the bridge's namespace knows the one at
 // path, as sightings show it ("nsid:7"). One that no link leads to has none:
 // ErrNoNetnsID. It is safe for concurrent use.
 func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
-	fd, err := b.paths.open(ctx, path)
+	fd, err := b.paths.Open(ctx, path)
 	if err == nil && fd < 0 {
 		err = fmt.Errorf("%s: %w", path, os.ErrNotExist)
 	}
@@ -41,6 +38,14 @@ func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
 	return id, nil
 }
 
+// CheckNetns reports why a network namespace cannot be named by a path: see [nspath.Paths.Check].
+// It is safe for concurrent use.
+func (s *lookups) CheckNetns(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	defer cancel()
+	return s.paths.Check(ctx, path)
+}
+
 // A spaceName is a name of a network namespace, with the inode that distinguishes the
 // namespace from a later one of the same name.
 type spaceName struct {
@@ -53,7 +58,7 @@ type spaceName struct {
 // about; and since there may be many, this is done now and then and never for
 // an allocation. Until then a sighting shows the bare id.
 func (b *Bridge) nameSpaces(ctx context.Context) error {
-	files, err := os.ReadDir(spaceNames)
+	files, err := os.ReadDir(nspath.Named)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.cfg.Log.Warn("network namespaces have no names", "reason", err)
 	}
@@ -65,8 +70,8 @@ func (b *Bridge) nameSpaces(ctx context.Context) error {
 	b.mu.Unlock()
 	names := make(map[int]spaceName, len(files))
 	for _, f := range files {
-		path := filepath.Join(spaceNames, f.Name())
-		inode, err := inodeAt(path)
+		path := filepath.Join(nspath.Named, f.Name())
+		inode, err := nspath.Inode(path)
 		if err != nil {
 			continue // removed since it was listed
 		}
@@ -127,11 +132,11 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 // isIn reports whether a process is in the network namespace at a path, which is the
 // bridge's. One that has ended is in none.
 func isIn(netns string, pid uint32) (bool, error) {
-	own, err := inodeAt(netns)
+	own, err := nspath.Inode(netns)
 	if err != nil {
 		return false, fmt.Errorf("look for the network namespace of the bridge: %w", err)
 	}
-	its, err := inodeAt(fmt.Sprintf("/proc/%d/ns/net", pid))
+	its, err := nspath.Inode(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		return false, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,66 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
-
-// TestG13NetnsPathsOnAFileSystemThatHangs: a look returns in its time, as many as
-// there may be are given up and no more, a path that hangs is not looked at again,
-// and namespaces elsewhere are found meanwhile. When the file system answers again
-// nothing is left behind.
-func TestG13NetnsPathsOnAFileSystemThatHangs(t *testing.T) {
-	ns := nstest.New(t)
-	ns.Bridge("rt0", "10.8.0.1/24")
-	p := ns.Port("rt0")
-	dir := t.TempDir()
-	stuck := filepath.Join(dir, "stuck")
-	answer := nstest.Hang(t, stuck)
-	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{stuck, dir} })
-
-	look := func(path string, within time.Duration) error {
-		ctx, cancel := context.WithTimeout(context.Background(), within)
-		defer cancel()
-		got, err := v.Plugged(ctx, "", time.Time{}, path)
-		if err == nil || len(got) != 0 {
-			t.Errorf("a look at %s: %q, %v", path, got, err)
-		}
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- look(filepath.Join(stuck, "0"), 50*time.Millisecond) }()
-	select {
-	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "has not come back") {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		answer()
-		t.Fatal("a look does not return while the file system hangs")
-	}
-	if err := look(filepath.Join(stuck, "0"), time.Hour); !strings.Contains(err.Error(), "an earlier look has not come back") {
-		t.Errorf("the same path again: %v", err)
-	}
-	before := runtime.NumGoroutine()
-	for i := range 3 * mostLooks {
-		look(filepath.Join(stuck, fmt.Sprint(i)), time.Millisecond)
-		if _, err := v.NetnsID(context.Background(), p.NS.Path()); err != nil {
-			t.Fatalf("a namespace elsewhere, beside %d looks: %v", i, err)
-		}
-	}
-	if n := runtime.NumGoroutine() - before; n > mostLooks {
-		t.Errorf("%d looks are left behind, of %d that may be", n, mostLooks)
-	}
-	v.wantPlugged("elsewhere", "", p.NS.Path(), "veth1 is a port of rt0 and leads into "+p.NS.Path())
-	v.wantPlugged("in the folder beside", "", filepath.Join(dir, "none"))
-
-	answer()
-	realtest.Eventually(t, time.Minute, "what was given up has ended", func() bool {
-		v.paths.mu.Lock()
-		defer v.paths.mu.Unlock()
-		return len(v.paths.looks) == 0
-	})
-}
 
 // TestG13NetnsPathsThatAreNone: root opens nothing but network namespaces, and in
 // their folders only.
@@ -117,10 +60,10 @@ func TestG13NetnsPathsThatAreNone(t *testing.T) {
 	// Those elsewhere are not looked at.
 	for _, path := range []string{"/dev/null", "/run/netns", "/run/netns/../x", "/run/netns//x", "/run/netns/x/y", "/proc/self/ns/net", "/proc/1/ns/mnt",
 		"/proc/1/ns/net/", "/proc/1/root/x", "/proc/x", "relative", dir + "/../x", "/var/run", "/"} {
-		if err := v.CheckNetns(context.Background(), path); !errors.Is(err, ErrNetnsPath) || !strings.Contains(err.Error(), dir) {
+		if err := v.CheckNetns(context.Background(), path); !errors.Is(err, nspath.ErrRefused) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if got, err := v.Plugged(context.Background(), "", time.Time{}, path); !errors.Is(err, ErrNetnsPath) {
+		if got, err := v.Plugged(context.Background(), "", time.Time{}, path); !errors.Is(err, nspath.ErrRefused) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
@@ -208,7 +151,7 @@ func TestG13SymbolicLinksToNetns(t *testing.T) {
 	for _, path := range []string{device, link("other", "/proc/1/ns/mnt"), link("own", "/proc/self/ns/net"), link("up", "../x"), link("chain", "device")} {
 		_, err := v.Plugged(context.Background(), "", time.Time{}, path)
 		for _, err := range []error{err, v.CheckNetns(context.Background(), path)} {
-			if !errors.Is(err, ErrNetnsPath) || !strings.Contains(err.Error(), path+" is a symbolic link, remove it") || !strings.Contains(err.Error(), "bridge.netns") {
+			if !errors.Is(err, nspath.ErrRefused) || !strings.Contains(err.Error(), path+" is a symbolic link, remove it") || !strings.Contains(err.Error(), "bridge.netns") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}

@@ -88,7 +88,7 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 	fd := -1
 	if netns != "" {
 		var err error
-		if fd, err = b.paths.open(ctx, netns); err != nil {
+		if fd, err = b.paths.Open(ctx, netns); err != nil {
 			return nil
 		}
 		if fd >= 0 {
@@ -126,7 +126,7 @@ func (s *lookups) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, pat
 	if path == "" {
 		return nil, nil
 	}
-	fd, err := s.paths.open(ctx, path)
+	fd, err := s.paths.Open(ctx, path)
 	if err != nil || fd < 0 {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 	if netns == "" {
 		return index, 0
 	}
-	fd, err := s.paths.open(ctx, netns)
+	fd, err := s.paths.Open(ctx, netns)
 	if err != nil || fd < 0 {
 		return index, 0
 	}

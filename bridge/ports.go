@@ -288,7 +288,7 @@ func (s *namespaces) setPort(w wire, l *rtnl.Link) {
 		s.leave(p)
 		s.thaw(p)
 		s.drop(scope(l.Index))
-	case p.space != nil && p.space.frozen && p.space.id == l.Behind && isDead(w.Socket, l.Behind):
+	case p.space != nil && p.space.frozen && p.space.id == l.Behind && rtnl.IsDead(w.Socket, l.Behind):
 		// It is as it was: what was seen there stands.
 	case p.space == nil || p.space.frozen || p.space.id != l.Behind:
 		s.leave(p)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
@@ -253,12 +254,12 @@ func (s *search) self(ctx context.Context) int {
 func eachNetns(paths []string, do func(path string, fd int)) {
 	seen := make(map[uint64]bool)
 	for _, path := range paths {
-		inode, err := inodeAt(path)
+		inode, err := nspath.Inode(path)
 		if err != nil || seen[inode] {
 			continue // it went, or cannot be looked at
 		}
 		seen[inode] = true
-		if fd, _, err := openNetns(path); err == nil && fd >= 0 {
+		if fd, _, err := nspath.OpenNow(path); err == nil && fd >= 0 {
 			do(path, fd)
 			_ = unix.Close(fd)
 		}
@@ -268,7 +269,7 @@ func eachNetns(paths []string, do func(path string, fd int)) {
 // nameOthers gives an id to each namespace that has a name or a process and no
 // id yet, and returns those ids: by an id only can it be read from here.
 func nameOthers(k *rtnl.Socket) (ids []int) {
-	named, _ := filepath.Glob(spaceNames + "/*") // the patterns are right
+	named, _ := filepath.Glob(nspath.Named + "/*") // the patterns are right
 	processes, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	eachNetns(append(named, processes...), func(_ string, fd int) {
 		if _, err := k.NetnsID(fd); errors.Is(err, ErrNoNetnsID) && k.AssignID(fd) == nil {
@@ -285,7 +286,7 @@ func (s *search) name(k *rtnl.Socket) {
 	if len(s.nests) == 0 {
 		return
 	}
-	named, _ := filepath.Glob(spaceNames + "/*") // without names it shows the bare id
+	named, _ := filepath.Glob(nspath.Named + "/*") // without names it shows the bare id
 	eachNetns(named, func(path string, fd int) {
 		if id, err := k.NetnsID(fd); err == nil && s.nests[id] != nil {
 			s.nests[id].file = filepath.Base(path)
@@ -308,7 +309,7 @@ func (s *search) in(ctx context.Context, id int) error {
 		gone := false
 		if errors.Is(err, unix.EINVAL) {
 			_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
-				gone = isDead(r, id)
+				gone = rtnl.IsDead(r, id)
 				return nil
 			})
 		}

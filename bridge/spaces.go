@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
@@ -187,7 +184,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 		return
 	}
 	got, err := sp.list(w.Socket, id)
-	if isVanishing(w.Socket, id, err) {
+	if rtnl.IsVanishing(w.Socket, id, err) {
 		// The namespace, or the port to it, went in between. Looking at
 		// the ports again shows that; if one still leads there, list once more.
 		for index := range sp.ports {
@@ -198,7 +195,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 		}
 		got, err = sp.list(w.Socket, id)
 	}
-	if isVanishing(w.Socket, id, err) {
+	if rtnl.IsVanishing(w.Socket, id, err) {
 		// The last that held the namespace released it, and the kernel has
 		// yet to take it down: the ports still name it, but it cannot be read any more.
 		s.freezeSpace(sp)
@@ -317,19 +314,6 @@ func (s *namespaces) receiveEnd(id int) {
 			s.linksAgain[index] = true
 		}
 	}
-}
-
-// isVanishing reports that a namespace could not be read because it is going
-// away. The kernel says EINVAL of its id then, and also of a question that it
-// does not understand; so it is asked whether the id names any namespace.
-func isVanishing(k *rtnl.Socket, id int, err error) bool {
-	return errors.Is(err, unix.EINVAL) && isDead(k, id)
-}
-
-// isDead reports that the kernel knows of no namespace that lives by an id.
-func isDead(k *rtnl.Socket, id int) bool {
-	there, err := k.HasNetns(id)
-	return err == nil && !there
 }
 
 // wholeScope is the scope of the namespace that a scope is of.

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -249,7 +250,7 @@ func TestF11EINVALIsNoEnd(t *testing.T) {
 		err  error
 		want bool
 	}{{noID, refused, true}, {id, refused, false}, {noID, unix.EPERM, false}, {noID, nil, false}} {
-		if got := isVanishing(v.kernel, row.id, row.err); got != row.want {
+		if got := rtnl.IsVanishing(v.kernel, row.id, row.err); got != row.want {
 			t.Errorf("id %d, %v: vanishing is %v", row.id, row.err, got)
 		}
 	}

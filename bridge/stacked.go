@@ -149,7 +149,7 @@ func (s *namespaces) readNest(w wire, n *nest) {
 	}
 	got, err := n.list(w.Socket, n.id)
 	switch {
-	case isVanishing(w.Socket, n.id, err):
+	case rtnl.IsVanishing(w.Socket, n.id, err):
 		s.stacked.again = true // what was seen stands until the search shows more
 	case err != nil:
 		s.again[n.id] = true

@@ -34,19 +34,3 @@ func JoinPorts(all ...*Ports) *Ports {
 func (s Sighting) Behind(port string) bool {
 	return s.Port == port || s.Leads != nil && s.Leads.names[port]
 }
-
-// A LastKnown is where a sandbox was last known to be, as this boot of the machine numbers it.
-type LastKnown struct {
-	Name   string // of the link of the host that it names; "" is none, or another sandbox's by now
-	Link   int    // index of that link; 0: not known
-	Behind int    // index of the port that it was last seen behind, where it names none; 0 is none
-	Netns  string // path of its namespace; "" is none
-	Inode  uint64 // of that namespace; 0: not known, and the path says nothing
-	MAC    string // of the sandbox's end; "": not known
-	// Over: its owner has released it. A port that it was only seen behind says then no more
-	// than what is behind it.
-	Over bool
-	// Taken reports that a lease of another sandbox records the link of an index; nil: none does. An
-	// index is used again, for a link that comes from another namespace with it.
-	Taken func(index int) bool
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A pass whose reading hangs is no sign of life. Between two passes, and when
@@ -83,7 +84,7 @@ type leash struct {
 	free chan struct{}
 }
 
-func (l leash) Gone(context.Context, *netdb.Lease) (bool, error) {
+func (l leash) Gone(context.Context, *netdb.Lease, *workload.Leases) (bool, error) {
 	<-l.free
 	return false, nil
 }

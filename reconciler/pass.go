@@ -212,7 +212,7 @@ func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 			continue
 		}
 		g.Go(func() error {
-			if gone, err := r.Watchdog.Gone(ctx, l); err == nil && gone {
+			if gone, err := r.Watchdog.Gone(ctx, l, v.leases); err == nil && gone {
 				mu.Lock()
 				v.gone[l.ID] = true
 				mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/workload"
 )
 
 var ctx = context.Background()
@@ -83,7 +84,7 @@ type wire struct{ asked []netip.Addr }
 
 func (w *wire) Probe(_ context.Context, a netip.Addr) error { w.asked = append(w.asked, a); return nil }
 
-func (d *dog) Gone(_ context.Context, l *netdb.Lease) (bool, error) {
+func (d *dog) Gone(_ context.Context, l *netdb.Lease, _ *workload.Leases) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.before != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // Book is what the reconciler needs of the lease book.
@@ -47,7 +48,7 @@ type Prober interface {
 type Watchdog interface {
 	// Gone reports whether every container that the lease records answers a
 	// look-up by its id not to be there, or the kernel says that of what it alone shows.
-	Gone(ctx context.Context, l *netdb.Lease) (bool, error)
+	Gone(ctx context.Context, l *netdb.Lease, all *workload.Leases) (bool, error)
 	// Beside says in a sentence where beside the bridges, where no witness looks, something has the
 	// address of a row; "" when nothing has.
 	Beside(ctx context.Context, l *netdb.Lease) (string, error)

@@ -24,11 +24,10 @@ type facts struct {
 	idle       map[Container]bool   // no task, and a label alone: they block nothing
 	reassigned map[Container]bool   // recorded, and another lease's by now
 
-	ports     bool // were asked
-	plugged   []census.Plugged
-	elsewhere string // says that the recorded link is on a bridge that no witness watches
-	away      string // says that it lives where it was last known to be, on no bridge
-	portErr   error
+	ports   bool // were asked
+	plugged []census.Plugged
+	kept    string // says that it lives, or may live, where it was last known to be
+	portErr error
 
 	listed  bool        // the runtime's list was read
 	list    []Container // what belongs to the lease, by that list
@@ -121,11 +120,8 @@ func ofPorts(f facts) (out []obstacle) {
 	case !f.ports:
 		return append(out, obstruct(KindPort, "the ports were not read"))
 	}
-	if f.elsewhere != "" { // no news announces its end
-		out = append(out, obstruct(KindPort, "%s", f.elsewhere))
-	}
-	if f.away != "" { // likewise
-		out = append(out, obstruct(KindPort, "%s", f.away))
+	if f.kept != "" { // no news announces its end
+		out = append(out, obstruct(KindPort, "%s", f.kept))
 	}
 	for _, p := range f.plugged {
 		o := obstruct(KindPort, "%s", p)

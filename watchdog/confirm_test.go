@@ -162,10 +162,10 @@ func TestNewRefuses(t *testing.T) {
 // Without a runtime a lease with containers is never said to be gone.
 func TestGoneWithoutARuntime(t *testing.T) {
 	w, _, _ := newWatchdog(t)
-	if gone, err := w.Gone(ctx, &netdb.Lease{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}}); gone || !errors.Is(err, errNoRuntime) {
+	if gone, err := w.Gone(ctx, &netdb.Lease{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}}, nil); gone || !errors.Is(err, errNoRuntime) {
 		t.Errorf("gone: %v, %v", gone, err)
 	}
-	if gone, err := w.Gone(ctx, &netdb.Lease{}); gone || err != nil {
+	if gone, err := w.Gone(ctx, &netdb.Lease{}, nil); gone || err != nil {
 		t.Errorf("a lease without containers is gone: %v, %v", gone, err)
 	}
 }

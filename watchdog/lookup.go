@@ -31,34 +31,21 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 		}
 	}
 	host, netns := x.Plumbing(l)
-	f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns)
-	if l.Plug.Boot == "" || l.Plug.Boot == netdb.Now().BootID { // else its link ended with the boot
-		var err error
-		if f.elsewhere, err = w.cfg.Ports.Elsewhere(ctx, host, l.Plug.Index); f.portErr == nil {
-			f.portErr = err
+	if f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns); len(f.plugged) == 0 && f.portErr == nil {
+		var left workload.Trace
+		if left, f.portErr = trace(ctx, w.cfg.Ports, l, x); f.portErr == nil {
+			f.kept = left.Keeps()
 		}
-	}
-	if len(f.plugged) == 0 && f.portErr == nil {
-		at := lastKnown(l, host, netns)
-		at.Taken = func(link int) bool { return x.OthersLink(l, link) }
-		f.away, f.portErr = w.cfg.Ports.Away(ctx, at, l.Covers)
 	}
 	f.ports = true
 	return f
 }
 
-// lastKnown is where a lease's sandbox was last known to be, by the names that are its own. Links and
-// namespaces of another boot are gone, and what has their names was made since.
-func lastKnown(l *netdb.Lease, host, netns string) census.LastKnown {
-	at := census.LastKnown{MAC: l.MAC, Over: l.State == netdb.Releasing}
-	switch l.Plug.Boot {
-	case netdb.Now().BootID:
-		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, netns, l.Plug.Inode
-		fallthrough
-	case "":
-		at.Name = host
-	}
-	return at
+// trace asks the kernel what is left of a lease's sandbox.
+func trace(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Leases) (workload.Trace, error) {
+	at := x.LastKnown(l, netdb.Now().BootID)
+	left, err := ports.Remains(ctx, at, l.Covers)
+	return workload.Trace{Lease: l, At: at, Remains: left, Leases: x}, err
 }
 
 const (

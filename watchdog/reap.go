@@ -17,18 +17,14 @@ var errNoRuntime = errors.New("no runtime is configured")
 // Gone reports that every container that a lease records answers to have
 // neither a record nor a task, or of a workload that the kernel alone shows, that the kernel has
 // neither the link nor the namespace any more that were recorded in this boot; never for another
-// lease that records no container. An error means that one of them could not be asked about.
-func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease) (bool, error) {
+// lease that records no container. x are all leases. An error means that one of them could not be asked about.
+func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease, x *workload.Leases) (bool, error) {
 	if len(l.Containers) == 0 {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
 		}
-		at := lastKnown(l, l.HostInterface, l.Netns)
-		at.Taken = func(link int) bool { // asked of few: an index is seldom used again
-			rows, _ := w.cfg.Book.Leases()
-			return workload.NewLeases(rows).OthersLink(l, link)
-		}
-		return w.cfg.Ports.Ended(ctx, at)
+		left, err := trace(ctx, w.cfg.Ports, l, x)
+		return err == nil && left.Ended(), err
 	}
 	if w.cfg.Runtime == nil {
 		return false, fmt.Errorf("look up the containers of %s: %w", l.Addr, errNoRuntime)
@@ -106,14 +102,11 @@ func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Le
 	if len(l.Containers) > 0 || !l.Plug.OfBoot(netdb.Now().BootID) {
 		return nil
 	}
-	host, netns := x.Plumbing(l)
-	at := lastKnown(l, host, netns)
-	at.Taken = func(link int) bool { return x.OthersLink(l, link) }
-	switch says, err := w.cfg.Ports.Unplugged(ctx, at); {
+	switch left, err := trace(ctx, w.cfg.Ports, l, x); {
 	case err != nil:
 		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
-	case says != "":
-		return []obstacle{obstruct(KindPort, "%s", says)}
+	case left.Unplugged() != "":
+		return []obstacle{obstruct(KindPort, "%s", left.Unplugged())}
 	}
 	return nil
 }

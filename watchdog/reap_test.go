@@ -41,7 +41,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 			}
 		}
 		a := s.bare("a", "c1")
-		if gone, err := s.Gone(ctx, a.lease); gone || err != nil {
+		if gone, err := s.Gone(ctx, a.lease, nil); gone || err != nil {
 			t.Errorf("with a record it is gone: %v, %v", gone, err)
 		}
 		keeps(a, "c1 is there")
@@ -51,7 +51,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		l, err := s.book.Bind(ctx, client, b.lease.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "never-made"}}})
 		s.check(err)
 		b.lease = l
-		if gone, err := s.Gone(ctx, b.lease); !gone || err != nil {
+		if gone, err := s.Gone(ctx, b.lease, nil); !gone || err != nil {
 			t.Errorf("without its record it is not gone: %v, %v", gone, err)
 		}
 		keeps(b, "app is there")
@@ -91,7 +91,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		s.d.Delete(t, space, "app")
 		s.d.Kill9()
 		keeps(b, "")
-		if gone, err := s.Gone(ctx, b.lease); gone || err == nil {
+		if gone, err := s.Gone(ctx, b.lease, nil); gone || err == nil {
 			t.Errorf("containerd is down and it is gone: %v, %v", gone, err)
 		}
 	})

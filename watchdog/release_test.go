@@ -49,13 +49,10 @@ type noPorts struct{}
 func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plugged, error) {
 	return nil, nil
 }
-func (noPorts) Elsewhere(context.Context, string, int) (string, error) { return "", nil }
-func (noPorts) Away(context.Context, census.LastKnown, func(netip.Addr) bool) (string, error) {
-	return "", nil
+func (noPorts) Remains(context.Context, census.LastKnown, func(netip.Addr) bool) (r census.Remains, err error) {
+	return r, nil
 }
 func (noPorts) Beside(context.Context, func(netip.Addr) bool) (string, error) { return "", nil }
-func (noPorts) Ended(context.Context, census.LastKnown) (bool, error)         { return false, nil }
-func (noPorts) Unplugged(context.Context, census.LastKnown) (string, error)   { return "", nil }
 func (noPorts) Forget(context.Context, ...netip.Addr) error                   { return nil }
 func (noPorts) PortNames() map[string]bool                                    { return nil }
 func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                     { return false }

@@ -68,21 +68,11 @@ type Ports interface {
 	// the network namespace at a path. Nothing recorded ("") is nothing plugged; a path that
 	// does not exist any more leads nowhere. It is as of the call.
 	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]census.Plugged, error)
-	// Elsewhere says in a sentence that a lease's recorded link, by its index, or by its name
-	// where that is 0, is a port of a bridge that is not looked after; "" when it is not.
-	Elsewhere(ctx context.Context, hostInterface string, index int) (string, error)
-	// Away says in a sentence that a sandbox lives where it was last known to be, which is on no
-	// bridge; "" when it does not, or was nowhere.
-	Away(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (string, error)
+	// Remains looks where a sandbox was last known to be; has tells its addresses.
+	Remains(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (census.Remains, error)
 	// Beside says in a sentence where an address is that is asked for, in a namespace that no witness
 	// reads; "" when it is in none.
 	Beside(ctx context.Context, has func(netip.Addr) bool) (string, error)
-	// Ended reports that the kernel has nothing of where a sandbox was last known to be: neither its
-	// link nor its namespace at the path. It is false where one of them is not known.
-	Ended(ctx context.Context, at census.LastKnown) (bool, error)
-	// Unplugged says in a sentence that the link of a sandbox is there, and a port of no bridge;
-	// "" when it is not.
-	Unplugged(ctx context.Context, at census.LastKnown) (string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool

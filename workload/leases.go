@@ -78,7 +78,7 @@ func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
 // looks through all leases, and is for a link whose name says that it may be another's.
 func (x *Leases) OthersLink(l *netdb.Lease, link int) bool {
 	for _, o := range x.byID {
-		if o.UID != l.UID && o.State.Open() && o.Plug.Boot == l.Plug.Boot && (o.Plug.Index == link || o.Plug.Behind == link) {
+		if o.UID != l.UID && o.State.Open() && o.Plug.OfBoot(l.Plug.Boot) && (o.Plug.Index == link || o.Plug.Behind == link) {
 			return true
 		}
 	}

@@ -88,3 +88,16 @@ func ParseNetnsID(body []byte) (id int, err error) {
 	})
 	return id, err
 }
+
+// IsVanishing reports that a namespace could not be read because it is going
+// away. The kernel says EINVAL of its id then, and also of a question that it
+// does not understand; so it is asked whether the id names any namespace.
+func IsVanishing(r *Socket, id int, err error) bool {
+	return errors.Is(err, unix.EINVAL) && IsDead(r, id)
+}
+
+// IsDead reports that the kernel knows of no namespace that lives by an id.
+func IsDead(r *Socket, id int) bool {
+	there, err := r.HasNetns(id)
+	return err == nil && !there
+}

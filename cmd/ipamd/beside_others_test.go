@@ -51,7 +51,7 @@ func TestAnIndexIsUsedAgain(t *testing.T) {
 			b := w.boundAs("b", where(second, "vethB"), kernels)
 			second.Exec("ip", "addr", "add", b.Address+"/24", "dev", "eth0")
 			w.seenInPlace(b)
-			w.staysAs(a, api.Cooling, "its link and its namespace have ended")
+			w.becomes(a.Address, api.Cooling) // its link and its namespace have ended
 			w.staysAs(b, api.Bound, "it lives")
 		})
 	}

@@ -290,7 +290,7 @@ func TestAPortOfAnotherDoesNotKeepAReleasedLease(t *testing.T) {
 	if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "2s"}); err != nil {
 		t.Fatal(err)
 	}
-	w.staysAs(l, api.Cooling, "its owner released it")
+	w.becomes(l.Address, api.Cooling) // its owner released it
 }
 
 // R9: links made anew, or moved to another namespace, are no word of the kernel that their sandboxes

@@ -410,8 +410,11 @@ func TestC10RetryAfterAConflictGetsAnotherAddress(t *testing.T) {
 		l := w.give("a", "10.8.64.2").Leases[0]
 		port := w.ns.Port("rt0", "10.8.64.2/24")
 		d.Run(t, ctrdtest.Spec{ID: "c1", Labels: labels("somebody-else", "10.8.64.2"), Netns: port.NS.Path()})
-		realtest.Eventually(t, wait, "the stranger to be seen", func() bool {
-			return seenBy(w, "10.8.64.2", "runtime") && seenBy(w, "10.8.64.2", "netns")
+		realtest.Eventually(t, wait, "the stranger to be seen, and its task to run", func() bool {
+			runs := func(a api.WitnessAnswer) bool {
+				return slices.ContainsFunc(a.Seen, func(s api.Sighting) bool { return s.Task == "running" })
+			}
+			return seenBy(w, "10.8.64.2", "netns") && slices.ContainsFunc(w.whois("10.8.64.2").Witnesses, runs)
 		})
 		r := w.give("a", "10.8.64.3")
 		if r.Existing || len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" {

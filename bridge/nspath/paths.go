@@ -1,4 +1,6 @@
-package bridge
+// Package nspath opens network namespaces at the paths that clients name, and no other file: a
+// file system that hangs keeps the look, and not the caller.
+package nspath
 
 import (
 	"context"
@@ -13,20 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNetnsPath is a path at which no network namespace is looked for: root opens
+// ErrRefused is a path at which no network namespace is looked for: root opens
 // none of the files that a client may think of.
-var ErrNetnsPath = errors.New("is not where network namespaces are named")
+var ErrRefused = errors.New("is not where network namespaces are named")
 
 var ofProcess = regexp.MustCompile(`^/proc/[1-9][0-9]*/ns/net$`)
+
+// Named is where `ip netns`, CNI plugins and containerd keep names of network namespaces.
+const Named = "/run/netns"
 
 // mostLooks is how many looks into one folder may be under way at once. A file
 // system that hangs keeps the thread that looks, and nothing can end that; looks
 // into other folders go on.
 const mostLooks = 16
 
-// A netnsPaths opens network namespaces at paths that callers name. It is safe
+// Paths opens network namespaces at paths that callers name. It is safe
 // for concurrent use.
-type netnsPaths struct {
+type Paths struct {
 	folders map[string]chan struct{} // with a place for each look
 
 	mu    sync.Mutex
@@ -39,9 +44,10 @@ type look struct {
 	path string
 }
 
-func newNetnsPaths(folders []string) *netnsPaths {
-	p := &netnsPaths{folders: make(map[string]chan struct{}), looks: make(map[*look]bool)}
-	for _, f := range append([]string{spaceNames, processes}, folders...) {
+// New returns the paths in [Named], in the folders beside it, and those of processes.
+func New(folders []string) *Paths {
+	p := &Paths{folders: make(map[string]chan struct{}), looks: make(map[*look]bool)}
+	for _, f := range append([]string{Named, processes}, folders...) {
 		p.folders[inRun(f)] = make(chan struct{}, mostLooks)
 	}
 	return p
@@ -49,19 +55,17 @@ func newNetnsPaths(folders []string) *netnsPaths {
 
 const processes = "/proc" // stands for /proc/PID/ns/net
 
-// CheckNetns reports why a network namespace cannot be named by a path, as an
-// [ErrNetnsPath]: it has to be a file in /run/netns or in one of
-// [Config.NetnsFolders], or /proc/PID/ns/net, or a symbolic link there to such a
-// path. One with nothing there, or that cannot be looked at now, is right: what is
+// Check reports why a network namespace cannot be named by a path, as an
+// [ErrRefused]: it has to be a file in [Named] or in one of the folders, or
+// /proc/PID/ns/net, or a symbolic link there to such a
+// path. One with nothing there, or that cannot be looked at before ctx ends, is right: what is
 // refused is what could never be confirmed to be gone.
-func (s *lookups) CheckNetns(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, plugWithin)
-	defer cancel()
-	fd, err := s.paths.open(ctx, path)
+func (p *Paths) Check(ctx context.Context, path string) error {
+	fd, err := p.Open(ctx, path)
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
-	if errors.Is(err, ErrNetnsPath) {
+	if errors.Is(err, ErrRefused) {
 		return err
 	}
 	return nil
@@ -77,7 +81,7 @@ func inRun(path string) string {
 }
 
 // folder returns the path as it is opened, and the folder that it counts for.
-func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
+func (p *Paths) folder(path string) (clean, folder string, err error) {
 	clean = inRun(path)
 	if ofProcess.MatchString(clean) {
 		return clean, processes, nil
@@ -94,16 +98,16 @@ func (p *netnsPaths) folder(path string) (clean, folder string, err error) {
 	}
 	slices.Sort(known)
 	return "", "", fmt.Errorf("%.200s %w: a file in %s, or /proc/PID/ns/net; another folder is added to bridge.netns in the configuration",
-		path, ErrNetnsPath, strings.Join(known, ", "))
+		path, ErrRefused, strings.Join(known, ", "))
 }
 
 // mostHops is how many symbolic links are followed, as many as the kernel follows.
 const mostHops = 40
 
-// open opens the network namespace at a path; -1 when there is none. A symbolic link
+// Open opens the network namespace at a path; -1 when there is none. A symbolic link
 // is followed by the same rules as the path itself, so that each file system counts
-// for its own folder; one that leads elsewhere is an [ErrNetnsPath].
-func (p *netnsPaths) open(ctx context.Context, path string) (int, error) {
+// for its own folder; one that leads elsewhere is an [ErrRefused].
+func (p *Paths) Open(ctx context.Context, path string) (int, error) {
 	at := path
 	for range mostHops {
 		clean, folder, err := p.folder(at)
@@ -124,9 +128,9 @@ func (p *netnsPaths) open(ctx context.Context, path string) (int, error) {
 	return -1, nil
 }
 
-// look is [openNetns] within ctx: a look that has not come back when it ends is given
+// look is [OpenNow] within ctx: a look that has not come back when it ends is given
 // up, and until it does come back no other looks there.
-func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, target string, err error) {
+func (p *Paths) look(ctx context.Context, path, folder string) (fd int, target string, err error) {
 	if p.isStuck(path) {
 		return -1, "", fmt.Errorf("open %s: an earlier look has not come back: its file system hangs", path)
 	}
@@ -147,7 +151,7 @@ func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, tar
 	p.looks[mine] = true
 	p.mu.Unlock()
 	go func() { // nothing else returns from a system call that hangs; see mostLooks
-		fd, target, err := openNetns(path)
+		fd, target, err := OpenNow(path)
 		<-looks
 		p.mu.Lock()
 		delete(p.looks, mine)
@@ -169,7 +173,7 @@ func (p *netnsPaths) look(ctx context.Context, path, folder string) (fd int, tar
 }
 
 // isStuck reports that a look at a path was given up and has not come back.
-func (p *netnsPaths) isStuck(path string) bool {
+func (p *Paths) isStuck(path string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.looks {
@@ -180,7 +184,7 @@ func (p *netnsPaths) isStuck(path string) bool {
 	return false
 }
 
-// openNetns opens the network namespace at a path; -1 when there is none, and with it
+// OpenNow opens the network namespace at a path, whichever that is, and waits for its file system; -1 when there is none, and with it
 // what a symbolic link there names.
 //
 // What is there is held without opening it, so that a device does nothing, a fifo
@@ -188,7 +192,7 @@ func (p *netnsPaths) isStuck(path string) bool {
 // whether it is a namespace: the kernel has that without asking the file system,
 // which statfs would do. A link is followed in /proc only, where it is the
 // namespace itself: where another one leads, the caller decides.
-func openNetns(path string) (fd int, target string, err error) {
+func OpenNow(path string) (fd int, target string, err error) {
 	nofollow := unix.O_NOFOLLOW
 	if ofProcess.MatchString(path) {
 		nofollow = 0
@@ -229,8 +233,8 @@ func openNetns(path string) (fd int, target string, err error) {
 	return fd, "", nil
 }
 
-// inodeAt distinguishes namespaces. A file system that hangs is not asked.
-func inodeAt(path string) (uint64, error) {
+// Inode distinguishes namespaces. A file system that hangs is not asked.
+func Inode(path string) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)
 	return st.Ino, err

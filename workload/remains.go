@@ -1,0 +1,120 @@
+package workload
+
+import (
+	"fmt"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// LastKnown is where a lease's sandbox was last known to be, by the numbers and names that are its own.
+// Links and namespaces of another boot are gone, and what has their names was made since; of a
+// lease that records no boot the name is all that is known.
+func (x *Leases) LastKnown(l *netdb.Lease, boot string) (at census.LastKnown) {
+	if l.Plug.OfBoot(boot) {
+		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, l.Netns, l.Plug.Inode
+	}
+	if l.Plug.Boot == "" || l.Plug.OfBoot(boot) {
+		at.Name, _ = x.Plumbing(l)
+	}
+	return at
+}
+
+// A Trace is what is left of one lease's sandbox, as the kernel has it: where it was last known to
+// be, and what is there now.
+type Trace struct {
+	Lease   *netdb.Lease
+	At      census.LastKnown
+	Remains census.Remains
+	Leases  *Leases // all of them: a link may be of another sandbox by now
+}
+
+// Keeps says in a sentence why the lease may not end, though no port is named by it and no witness
+// sees its address: its link is a port, or has the sandbox behind it, or its namespace
+// has. "" is that nothing keeps it.
+func (t Trace) Keeps() string {
+	if h := t.Remains.Behind; h != nil {
+		whose := t.whose(h)
+		switch {
+		case h.Inside != "":
+			return unplugged(h)
+		case h.Bridge == "", !h.Leads, whose == anothers:
+		case whose == unclear && t.Lease.State == netdb.Releasing: // its owner said that it ended
+		default:
+			return h.Name + ", which it was last seen behind, is a port"
+		}
+	}
+	switch h := t.link(); {
+	case h == nil:
+	case h.Inside != "":
+		return unplugged(h)
+	case h.Bridge == "":
+	case !h.Watched:
+		return fmt.Sprintf("%s is a port of %s, which is not looked after", h.Name, h.Bridge)
+	case h.Name != t.At.Name:
+		return h.Name + ", which has another name since it was recorded, is a port"
+	}
+	if t.Remains.Inside != "" {
+		return fmt.Sprintf("%s, behind no port of a bridge, is %s", t.At.Netns, t.Remains.Inside)
+	}
+	return ""
+}
+
+func unplugged(h *census.HostLink) string {
+	return fmt.Sprintf("%s is a port of no bridge, and leads to %s", h.Name, h.Inside)
+}
+
+// Unplugged says in a sentence that the sandbox's link is there, and is a port of no bridge: the
+// sandbox lives, as far as can be known. "" is that it is not so.
+func (t Trace) Unplugged() string {
+	h := t.link()
+	if b := t.Remains.Behind; h == nil && b != nil && t.whose(b) != anothers {
+		h = b
+	}
+	if h == nil || h.Bridge != "" {
+		return ""
+	}
+	return h.Name + " is there, and is a port of no bridge"
+}
+
+// Ended reports that nothing is left: neither the sandbox's link nor its namespace. It is false where
+// one of them is not known, for then nothing was asked: a link that moved to another namespace
+// is not there either.
+func (t Trace) Ended() bool {
+	known := (t.At.Link != 0 || t.At.Behind != 0) && t.At.Netns != "" && t.At.Inode != 0
+	b := t.Remains.Behind
+	return known && t.link() == nil && (b == nil || t.whose(b) == anothers) && !t.Remains.Netns
+}
+
+// link is the one that the sandbox names: with the recorded index, unless that has another name and may be
+// of another by now; else with the recorded name.
+func (t Trace) link() *census.HostLink {
+	if h := t.Remains.Link; h != nil && (h.Name == t.At.Name || t.whose(h) == own) {
+		return h
+	}
+	return t.Remains.Named
+}
+
+// A whose is whose link it is that has a recorded index.
+type whose int
+
+const (
+	own whose = iota
+	unclear
+	anothers
+)
+
+// whose compares the MAC at a link's far end: that of a tap is not shown, and a guest may have changed
+// its own, so that another lease which records the link is asked for, too.
+func (t Trace) whose(h *census.HostLink) whose {
+	shown := t.Lease.MAC != "" && !h.Tap
+	switch {
+	case shown && (h.Hidden || h.MAC == t.Lease.MAC):
+		return own
+	case t.Leases.OthersLink(t.Lease, h.Index):
+		return anothers
+	case shown:
+		return unclear
+	}
+	return own
+}

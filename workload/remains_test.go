@@ -1,0 +1,127 @@
+package workload
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/netdb"
+)
+
+// What keeps a lease whose sandbox no witness sees, and when nothing of it is left: a recorded index may be
+// of another sandbox's link by now, a link made anew has another one, and of what is not known nothing follows.
+func TestTrace(t *testing.T) {
+	const boot, mac, another = "boot", "02:00:00:00:00:01", "02:00:00:00:00:99"
+	bound := netdb.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: netdb.Bound, HostInterface: "veth1", Netns: "/run/netns/a", MAC: mac,
+		Plug: netdb.Plug{Boot: boot, Index: 7, Inode: 70}}
+	released := bound
+	released.State = netdb.Releasing
+	unnamed := bound
+	unnamed.HostInterface, unnamed.Plug = "", netdb.Plug{Boot: boot, Inode: 70, Behind: 7}
+	unnamedReleased := unnamed
+	unnamedReleased.State = netdb.Releasing
+	bare := unnamed
+	bare.MAC = ""
+	older := bound
+	older.Plug = netdb.Plug{}
+	before := bound
+	before.Plug.Boot = "another boot"
+	noSpace := bound
+	noSpace.Netns, noSpace.Plug.Inode = "", 0
+	taker := &netdb.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: netdb.Bound, Plug: netdb.Plug{Boot: boot, Index: 7}}
+
+	port := func(name, mac string) *census.HostLink {
+		return &census.HostLink{Index: 7, Name: name, Bridge: "rt0", Watched: true, Leads: true, MAC: mac}
+	}
+	elsewhere := port("veth1", mac)
+	elsewhere.Bridge, elsewhere.Watched = "docker0", false
+	loose := port("veth1", mac)
+	loose.Bridge, loose.Watched = "", false
+	lives := *loose
+	lives.Inside = "a namespace with 10.8.0.2"
+	hidden := port("veth9", "")
+	hidden.Hidden = true
+	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
+
+	for name, tt := range map[string]struct {
+		lease     netdb.Lease
+		other     *netdb.Lease
+		left      census.Remains
+		keeps     string
+		unplugged bool
+		ended     bool
+	}{
+		"nothing is left":                        {lease: bound, ended: true},
+		"nothing, and no namespace was recorded": {lease: noSpace},
+		"nothing, and the link is not known":     {lease: older},
+		"of another boot":                        {lease: before},
+		"its namespace is there":                 {lease: bound, left: census.Remains{Netns: true}},
+		"and it lives in there":                  {lease: bound, left: census.Remains{Netns: true, Inside: "a namespace with 10.8.0.2"}, keeps: "behind no port of a bridge"},
+
+		"its link is a port elsewhere":              {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
+		"its link is unplugged":                     {lease: bound, left: census.Remains{Link: loose}, unplugged: true},
+		"and it lives behind that":                  {lease: bound, left: census.Remains{Link: &lives}, keeps: "veth1 is a port of no bridge, and leads to a namespace with 10.8.0.2", unplugged: true},
+		"its link was renamed":                      {lease: bound, left: census.Remains{Link: port("veth9", mac)}, keeps: "veth9, which has another name"},
+		"and shows no MAC":                          {lease: bound, left: census.Remains{Link: hidden}, keeps: "another name"},
+		"a tap was renamed":                         {lease: bound, left: census.Remains{Link: tap}, keeps: "another name"},
+		"another sandbox's tap has the index":       {lease: bound, other: taker, left: census.Remains{Link: tap}, ended: true},
+		"another link has the index":                {lease: bound, left: census.Remains{Link: port("veth9", another)}, ended: true},
+		"another's has it, and its own is anew":     {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &lives}, keeps: "veth1 is a port of no bridge", unplugged: true},
+		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, unplugged: true},
+		"a name alone is known, and is a port else": {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
+
+		"what it was seen behind is a port":              {lease: unnamed, left: census.Remains{Behind: port("veth1", mac)}, keeps: "which it was last seen behind"},
+		"its guest chose another MAC":                    {lease: unnamed, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
+		"or the port is another's, and it is released":   {lease: unnamedReleased, left: census.Remains{Behind: port("veth1", another)}},
+		"it is another's":                                {lease: unnamed, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
+		"another's, as far as a lease without MAC knows": {lease: bare, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
+		"what it was seen behind is unplugged":           {lease: unnamed, left: census.Remains{Behind: loose}, unplugged: true},
+		"and it lives behind that, whosever the link is": {lease: unnamed, other: taker, left: census.Remains{Behind: &lives}, keeps: "10.8.0.2", unplugged: true},
+		"another's that is unplugged":                    {lease: bare, other: taker, left: census.Remains{Behind: loose}, ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows := []*netdb.Lease{&tt.lease}
+			if tt.other != nil {
+				rows = append(rows, tt.other)
+			}
+			x := NewLeases(rows)
+			is := Trace{Lease: &tt.lease, At: x.LastKnown(&tt.lease, boot), Remains: tt.left, Leases: x}
+			if says := is.Keeps(); (says == "") != (tt.keeps == "") || !strings.Contains(says, tt.keeps) {
+				t.Errorf("kept by %q, want %q", says, tt.keeps)
+			}
+			if says := is.Unplugged(); (says != "") != tt.unplugged {
+				t.Errorf("unplugged: %q, want %v", says, tt.unplugged)
+			}
+			if is.Ended() != tt.ended {
+				t.Errorf("ended: %v", is.Ended())
+			}
+		})
+	}
+}
+
+// What is known of where a sandbox was: nothing of another boot, and no name that its successor has.
+func TestLastKnown(t *testing.T) {
+	l := &netdb.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: netdb.Releasing, HostInterface: "veth1", Netns: "/run/netns/a", Plug: netdb.Plug{Boot: "boot", Index: 7, Inode: 70, Behind: 6}}
+	next := &netdb.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: netdb.Bound, HostInterface: "veth1", Plug: netdb.Plug{Boot: "boot", Index: 9}}
+	next.Created.Wall = next.Created.Wall.AddDate(1, 0, 0)
+	next.Created.BootID = "later"
+	whole := census.LastKnown{Name: "veth1", Link: 7, Behind: 6, Netns: "/run/netns/a", Inode: 70}
+	for name, tt := range map[string]struct {
+		rows []*netdb.Lease
+		boot string
+		want census.LastKnown
+	}{
+		"in its boot":        {[]*netdb.Lease{l}, "boot", whole},
+		"in an era of it":    {[]*netdb.Lease{l}, "boot+1", whole},
+		"in another":         {[]*netdb.Lease{l}, "other", census.LastKnown{}},
+		"its name is passed": {[]*netdb.Lease{l, next}, "boot", census.LastKnown{Link: 7, Behind: 6, Netns: "/run/netns/a", Inode: 70}},
+	} {
+		if got := NewLeases(tt.rows).LastKnown(l, tt.boot); got != tt.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	l.Plug = netdb.Plug{}
+	if got := NewLeases([]*netdb.Lease{l}).LastKnown(l, "boot"); got != (census.LastKnown{Name: "veth1"}) {
+		t.Errorf("of no known boot: %+v", got)
+	}
+}
