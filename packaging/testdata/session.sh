@@ -30,7 +30,7 @@ fi
 dpkg-deb -R "$root/new.deb" "$world/old"
 sed -i 's/^Version: .*/Version: 0.0.0~0/' "$world/old/DEBIAN/control"
 sed -i '1i # As it was.' "$world/old/etc/ipamd/ipamd.toml"
-dpkg-deb -b "$world/old" "$root/old.deb"
+dpkg-deb -Znone -b "$world/old" "$root/old.deb"
 
 # Installed: a group, folders, both units enabled, programs that run.
 inside dpkg -i old.deb
