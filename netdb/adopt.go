@@ -188,10 +188,10 @@ func (t *tx) keepID(now, old *Lease) error {
 	}
 	ended := t.removed(now.ID)
 	if !ended {
-		err := t.store.conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
+		err := t.store.Conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
 			WHERE lease_id = ?1 AND to_state IN ('cooling', 'free'))`, now.ID).Scan(&ended)
 		if err != nil {
-			return t.store.classify("look up lease "+now.ID, err)
+			return t.store.Classify("look up lease "+now.ID, err)
 		}
 	}
 	if ended {

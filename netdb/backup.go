@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,7 +32,7 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		return out, fmt.Errorf("back up the book: %w: another backup is being made", ErrState)
 	}
 	defer b.backing.Unlock()
-	if err := errors.Join(b.store.mayBackUp(path, replace), b.store.look(bookfile.AllFiles)); err != nil {
+	if err := errors.Join(b.store.mayBackUp(path, replace), b.store.Look(bookfile.AllFiles)); err != nil {
 		return out, err // another book may lie where its own did
 	}
 	partial := path + ".partial"
@@ -83,11 +82,11 @@ func (s *store) mayBackUp(path string, replace bool) error {
 		real = filepath.Join(dir, filepath.Base(path))
 	}
 	for _, part := range append(bookfile.Parts[:], bookfile.JournalEnd) {
-		own, missing := os.Stat(s.path + part)
-		if real == s.path+part || err == nil && missing == nil && os.SameFile(st, own) {
+		own, missing := os.Stat(s.Path + part)
+		if real == s.Path+part || err == nil && missing == nil && os.SameFile(st, own) {
 			return invalid("path", "%s is the book itself, or beside it as a part", path)
 		}
-		if real == s.path+bookfile.RebuildingEnd+part || real == s.path+bookfile.RebuiltEnd+part {
+		if real == s.Path+bookfile.RebuildingEnd+part || real == s.Path+bookfile.RebuiltEnd+part {
 			return invalid("path", "%s is where a rebuild makes its book, and it is deleted by the next one; name another", path)
 		}
 	}
@@ -117,14 +116,9 @@ func makePartial(path string) error {
 }
 
 // copyInto fills an empty file with the book as it is, makes it durable, and reads it as
-// any book. The copy is made on a connection of its own, in one read transaction.
+// any book.
 func (s *store) copyInto(ctx context.Context, path string) (out Backup, err error) {
-	db, err := sql.Open("sqlite", s.dsn("ro", false))
-	if err != nil {
-		return out, err
-	}
-	_, err = db.ExecContext(ctx, `VACUUM INTO ?`, path)
-	if err := errors.Join(err, db.Close()); err != nil {
+	if err := s.VacuumInto(ctx, path); err != nil {
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("back up the book: %w", ctx.Err())
 		}

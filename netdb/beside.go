@@ -39,12 +39,12 @@ func (b beside[T]) apply(rows map[string]*T) {
 func (b beside[T]) write(s *store, what string, upsert, end *sql.Stmt, columns func(*T) []any) error {
 	if b.ended != "" {
 		if _, err := end.Exec(b.ended); err != nil {
-			return s.classify("end the "+what+" of "+b.ended, err)
+			return s.Classify("end the "+what+" of "+b.ended, err)
 		}
 	}
 	if b.row != nil {
 		if _, err := upsert.Exec(columns(b.row)...); err != nil {
-			return s.classify("store the "+what+" of "+b.lease, err)
+			return s.Classify("store the "+what+" of "+b.lease, err)
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -91,22 +90,17 @@ type Info struct {
 // a mark that was taken away is made again.
 func (b *Book) Info() Info {
 	s, whose := b.store, b.store.whose()
-	i := Info{Path: s.path, Synchronous: s.opts.Synchronous, RunnerUID: whose.RunnerUID,
-		MachineID: whose.MachineID, BootID: s.bootID, Rebooted: s.rebooted, Schema: s.schema, Restored: s.restored}
-	_ = s.look(bookfile.AllFiles) // it is in ReadOnly
+	i := Info{Path: s.Path, Synchronous: s.opts.Synchronous, RunnerUID: whose.RunnerUID,
+		MachineID: whose.MachineID, BootID: s.Boot, Rebooted: s.rebooted, Schema: s.Version, Restored: s.restored}
+	_ = s.Look(bookfile.AllFiles) // it is in ReadOnly
 	b.writer.keepMark()
-	i.Exposed = s.file.ExposedTo(s.opts.ReadOnly)
-	if st, err := os.Stat(s.path); err == nil {
-		i.Bytes = st.Size()
-	}
-	if st, err := os.Stat(s.path + bookfile.LogEnd); err == nil {
-		i.WALBytes = st.Size()
-	}
-	if r := s.readonly.Load(); r != nil {
-		i.ReadOnly, i.ReadOnlySince = r.why, r.since
+	i.Exposed = s.Exposed()
+	i.Bytes, i.WALBytes = s.Sizes()
+	if t := s.Failing.Now(); t != nil {
+		i.ReadOnly, i.ReadOnlySince = t.Why, t.Since
 	}
 	grows := b.growing()
-	i.Growing, i.GrowingSince = grows.why, grows.since
+	i.Growing, i.GrowingSince = grows.Why, grows.Since
 	i.ClockSince, i.Clock = s.clock.Oddity()
 	b.mu.RLock()
 	commits := b.commits

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A Violation is one broken invariant.
@@ -47,7 +49,7 @@ const (
 // Check walks every invariant of the book and of what is in memory, and
 // returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) ([]Violation, error) {
-	c := &checker{store: b.store, mem: b.memory, conn: b.store.conn}
+	c := &checker{store: b.store, mem: b.memory, conn: b.store.Conn}
 	if !b.store.opts.ReadOnly {
 		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
@@ -72,13 +74,13 @@ func (c *checker) all(ctx context.Context) ([]Violation, error) {
 	c.found = nil
 	fresh, err := c.store.readIndex(ctx, c.conn)
 	if err == nil {
-		err = c.store.withoutChecks(ctx, c.conn, func() error { return c.file(ctx) })
+		err = c.store.WithoutChecks(ctx, c.conn, func() error { return c.file(ctx) })
 	}
 	if err == nil {
 		err = c.history(ctx, fresh)
 	}
 	if err != nil {
-		return nil, c.store.classify("check", err)
+		return nil, c.store.Classify("check", err)
 	}
 	for _, u := range fresh.broken {
 		c.broken(RowsAreReadable, "%q: %s", u.Row, u.Reason)
@@ -97,7 +99,7 @@ func (c *checker) broken(invariant, format string, args ...any) {
 
 func (c *checker) file(ctx context.Context) error {
 	for _, pragma := range []string{`PRAGMA integrity_check`, `SELECT "table" || ' row ' || coalesce(rowid, 'without a number') FROM pragma_foreign_key_check`} {
-		if err := each(ctx, c.conn, pragma, func(s scanner) error {
+		if err := sqlite.Each(ctx, c.conn, pragma, func(s sqlite.Scanner) error {
 			var line string
 			if err := s.Scan(&line); err != nil {
 				return err
@@ -255,7 +257,7 @@ func addrsOf(ls []*Lease) (out []netip.Addr) {
 func (c *checker) history(ctx context.Context, x *index) error {
 	last, sums := make(map[netip.Addr]Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
-	if err := each(ctx, c.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s scanner) error {
+	if err := sqlite.Each(ctx, c.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s sqlite.Scanner) error {
 		var sum int64
 		ch, err := scanChange(alsoInto{s, &sum})
 		if err != nil {
@@ -304,11 +306,11 @@ func (c *checker) history(ctx context.Context, x *index) error {
 
 // alsoInto scans one column more.
 type alsoInto struct {
-	scanner
+	sqlite.Scanner
 	last any
 }
 
-func (s alsoInto) Scan(dest ...any) error { return s.scanner.Scan(append(dest, s.last)...) }
+func (s alsoInto) Scan(dest ...any) error { return s.Scanner.Scan(append(dest, s.last)...) }
 
 // edited names what differs between a row and the change that made it.
 func (l *Lease) edited(ch Change) string {

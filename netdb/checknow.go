@@ -32,22 +32,22 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 		return out, ErrClosed
 	default:
 	}
-	if err := b.store.look(bookfile.AllFiles); err != nil {
+	if err := b.store.Look(bookfile.AllFiles); err != nil {
 		return out, err // another book may lie where its own did
 	}
-	conn, err := b.store.readers.Conn(ctx)
+	conn, err := b.store.Readers.Conn(ctx)
 	if err != nil {
-		return out, b.store.classify("check", err)
+		return out, b.store.Classify("check", err)
 	}
 	defer conn.Close()
 	if _, err := conn.ExecContext(ctx, `BEGIN`); err != nil {
-		return out, b.store.classify("check", err)
+		return out, b.store.Classify("check", err)
 	}
 	defer func() {
 		// The connection is used again: no transaction may stay open in it, which would
 		// keep the log from being folded.
 		_, end := conn.ExecContext(context.Background(), `ROLLBACK`)
-		err = errors.Join(err, b.store.classify("check", end))
+		err = errors.Join(err, b.store.Classify("check", end))
 	}()
 	c := &checker{store: b.store, conn: conn}
 	if err := b.writer.lock(ctx); err != nil {
@@ -58,7 +58,7 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 	c.mem, out.Epoch = b.memory.copied(), b.store.whose().Epoch
 	b.writer.unlock()
 	if err != nil {
-		return out, b.store.classify("check", err)
+		return out, b.store.Classify("check", err)
 	}
 	out.Rows, out.Rev = c.mem.idx.byAddr.len(), c.mem.idx.rev
 	switch out.Found, err = c.all(ctx); {

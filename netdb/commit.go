@@ -185,7 +185,7 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 		return nil, nil, w.rollback(err)
 	}
 	took := time.Since(began)
-	w.store.readonly.Store(nil)
+	w.store.Failing.Over()
 	if h := staged.steps[0].holding; h != nil {
 		w.store.holding.Store(h)
 	}
@@ -194,7 +194,7 @@ func (w *writer) try(batch []*op) (answers []error, behind, err error) {
 	if behind != nil {
 		w.readAnew(behind)
 	}
-	if err := w.store.settle(staged.rev); err != nil {
+	if err := w.store.Settle(w.store.whose().Epoch, staged.rev); err != nil {
 		return nil, behind, err
 	}
 	return answers, behind, nil
@@ -213,8 +213,8 @@ func (t *tx) refuse(from int) error {
 func (w *writer) begin(ctx context.Context) error {
 	// While it is known that the files were taken away no change is begun. Known it is to
 	// the commit that finds out, and to [Book.Info], which a daemon asks each second.
-	if r := w.store.readonly.Load(); r != nil && errors.Is(r.why, ErrMoved) {
-		if err := w.store.look(bookfile.AllFiles); err != nil {
+	if r := w.store.Failing.Now(); r != nil && errors.Is(r.Why, ErrMoved) {
+		if err := w.store.Look(bookfile.AllFiles); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (w *writer) begin(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		err = w.store.classify("begin", err)
+		err = w.store.Classify("begin", err)
 		if !errors.Is(err, ErrBusy) {
 			return err
 		}
@@ -245,13 +245,13 @@ func (w *writer) begin(ctx context.Context) error {
 // says is there is the truth.
 func (w *writer) rollback(why error) error {
 	if _, err := w.store.sql.rollback.Exec(); err != nil && why == nil {
-		why = w.store.classify("roll back", err)
+		why = w.store.Classify("roll back", err)
 	}
 	if why != nil {
 		// When the file cannot even be read, the index stays: it is what was last known
 		// to be durable.
 		if err := safely(func() error { return w.load(context.Background()) }); err != nil {
-			w.store.cannotWrite(err)
+			w.store.CannotWrite(err)
 		}
 	}
 	return why
@@ -303,22 +303,22 @@ func (w *writer) unlock() { <-w.locked }
 // keepMark makes a mark again that was taken away; while the lock is held it is left
 // for the next look.
 func (w *writer) keepMark() {
-	if w.opts.ReadOnly || w.store.readonly.Load() != nil {
+	if w.opts.ReadOnly || w.store.Failing.Now() != nil {
 		return
 	}
 	select {
 	case w.locked <- struct{}{}:
 		defer w.unlock()
-		w.store.mark.Keep(w.memory.idx.rev)
+		w.store.Mark.Keep(w.memory.idx.rev)
 	default:
 	}
 }
 
 // load reads the whole book into a new index.
 func (w *writer) load(ctx context.Context) error {
-	idx, err := w.store.readIndex(ctx, w.store.conn)
+	idx, err := w.store.readIndex(ctx, w.store.Conn)
 	if err != nil {
-		return w.store.classify("read", err)
+		return w.store.Classify("read", err)
 	}
 	w.memory.replace(idx)
 	return nil

@@ -19,7 +19,7 @@
 // A [Book] is put together from five parts, and its verbs are functions of a
 // transaction (tx):
 //
-//	store    the file, which package bookfile keeps: SQLite's connections, and whether it can be written
+//	store    the file, which package sqlite keeps open, and whose book it is
 //	memory   the same rows in memory, and which addresses are offered to callers
 //	writer   commits: a caller that waits for one may make it for all that wait
 //	history  what the file has of the past, on connections of its own

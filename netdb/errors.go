@@ -7,30 +7,24 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // Errors of Open, but for ErrIdentity. Each refusal leaves the file untouched.
 var (
 	// ErrLocked means that another process has the book open.
 	ErrLocked = bookfile.ErrLocked
-	// ErrNotABook means that the file is no lease book of ipamd.
-	ErrNotABook = errors.New("not a lease book of ipamd")
-	// ErrNewerSchema means that a newer ipamd wrote the book: upgrade ipamd.
-	ErrNewerSchema = errors.New("the book was written by a newer ipamd")
-	// ErrOlderSchema means that an older ipamd wrote a book that is opened for reading only:
-	// start ipamd once to migrate it, or see [CheckMigrated].
-	ErrOlderSchema = errors.New("an older ipamd wrote the book")
-	// ErrOldBuild means that a build before 0.1.0 made the book. Such a book is not
-	// migrated: "ipamd rebuild" takes its leases over.
-	ErrOldBuild = errors.New("the book was made by a build before 0.1.0")
+	// The file is no lease book of ipamd, was made by another version of it, or is broken.
+	ErrNotABook    = sqlite.ErrNotABook
+	ErrNewerSchema = sqlite.ErrNewerSchema
+	ErrOlderSchema = sqlite.ErrOlderSchema
+	ErrOldBuild    = sqlite.ErrOldBuild
+	ErrDamaged     = sqlite.ErrDamaged
 	// ErrIdentity means that the book was made for another runner or on
 	// another machine. Open does not refuse it: see [Book.Identity].
 	ErrIdentity = errors.New("the book belongs to another runner")
 	// ErrExposed means that all users may write to the book, or make files beside it.
 	ErrExposed = bookfile.ErrExposed
-	// ErrDamaged means that SQLite's own check found the file broken. A
-	// request may meet it, too, and then it is [ErrReadOnly] besides.
-	ErrDamaged = errors.New("the book is damaged")
 )
 
 // Errors of a request. The state of the book did not change.
@@ -86,16 +80,10 @@ var (
 
 // Errors of the file. Retry; reads keep working.
 var (
-	// ErrBusy means that another process holds the book's write lock.
-	ErrBusy = errors.New("the book is busy")
-	// ErrReadOnly means that the book cannot be written: disk full, read-only
-	// or failing. It clears by itself once a write succeeds, or [Book.Retry].
-	ErrReadOnly = errors.New("the book cannot be written")
-	// ErrMoved means that the book, its log or the log's index does not lie any more
-	// where it was opened: moved, deleted, replaced, or their folder was. Reads keep
-	// working. A change that was under way in that moment may have been made in the
-	// files that were taken away; it was not acknowledged.
-	ErrMoved = fmt.Errorf("%w: its files were taken away", ErrReadOnly)
+	// Another process holds its lock, it cannot be written, or its files were taken away.
+	ErrBusy     = sqlite.ErrBusy
+	ErrReadOnly = sqlite.ErrReadOnly
+	ErrMoved    = sqlite.ErrMoved
 	// ErrLogHeld means that the log is long, over 16 MiB, because a reader that
 	// does not end, or one behind the other, keeps it from beginning anew. Requests do not meet it: it is
 	// in [Info], as Growing.

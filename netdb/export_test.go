@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // Upgraded returns the options of a later build, with one more migration.
@@ -53,7 +54,7 @@ func LookUpSlowly(b *Book, id string, pause func()) error {
 	m := &b.lasts
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.readOn(context.Background(), slowly{b.store.readers, pause})
+	return m.readOn(context.Background(), slowly{b.store.Readers, pause})
 }
 
 func LastConflictSlowly(b *Book, pause func()) error {
@@ -85,12 +86,12 @@ func Prune(ctx context.Context, b *Book) (left bool, err error) {
 
 // slowly pauses in the middle of what is read.
 type slowly struct {
-	querier
+	sqlite.Querier
 	pause func()
 }
 
 func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	rows, err := s.querier.QueryContext(ctx, query, args...)
+	rows, err := s.Querier.QueryContext(ctx, query, args...)
 	s.pause()
 	return rows, err
 }
@@ -104,9 +105,9 @@ func (b *Book) DropCaches(ctx context.Context) error {
 	}
 	defer b.writer.unlock()
 	b.lasts.forget()
-	b.store.readers.SetMaxIdleConns(0)
-	b.store.readers.SetMaxIdleConns(2)
-	_, err := b.store.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	b.store.Readers.SetMaxIdleConns(0)
+	b.store.Readers.SetMaxIdleConns(2)
+	_, err := b.store.Conn.ExecContext(ctx, `PRAGMA shrink_memory`)
 	return err
 }
 
@@ -116,8 +117,8 @@ func (b *Book) Fold(ctx context.Context) error {
 		return err
 	}
 	defer b.writer.unlock()
-	log, err := logOf(b.store.sql.foldLog)
-	if err == nil && log.folded < log.length {
+	log, err := b.store.Checkpoint("PASSIVE")
+	if err == nil && log.Folded < log.Pages {
 		err = errors.New("some of the log is not in the file")
 	}
 	return err
@@ -146,8 +147,8 @@ func LogPages(ctx context.Context, b *Book) (int, error) {
 		return 0, err
 	}
 	defer b.writer.unlock()
-	log, err := logOf(b.store.sql.measureLog)
-	return log.length, err
+	log, err := b.store.Checkpoint("NOOP")
+	return log.Pages, err
 }
 
 // Cancelled reports whether a tombstone of a sandbox's attempt stands.

@@ -37,7 +37,7 @@ func FuzzRow(f *testing.F) {
 	}
 	exec := func(t testing.TB, statement string, args ...any) {
 		t.Helper()
-		if _, err := b.store.conn.ExecContext(ctx, statement, args...); err != nil {
+		if _, err := b.store.Conn.ExecContext(ctx, statement, args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzRow(f *testing.F) {
 			wall, boot, text(reason), wall, boot, text(reason), within, text(containers), text(netns), text(host), text(mac),
 			text(labels), text(labels), text(evidence), text(reason), text(cut), text(reason), text(labels))
 
-		x, err := b.store.readIndex(ctx, b.store.conn)
+		x, err := b.store.readIndex(ctx, b.store.Conn)
 		if err != nil {
 			t.Fatalf("one row keeps the book from being read: %v", err)
 		}
@@ -139,7 +139,7 @@ func FuzzRow(f *testing.F) {
 		for l := range x.byAddr.all() {
 			exec(t, `DELETE FROM leases`)
 			exec(t, insertLease, l.row()...)
-			again, err := b.store.readIndex(ctx, b.store.conn)
+			again, err := b.store.readIndex(ctx, b.store.Conn)
 			if err != nil || again.byAddr.at(l.Addr) == nil {
 				t.Fatalf("read, written, and not read again: %+v, %v, %+v", l, err, again.broken)
 			}

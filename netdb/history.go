@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A Query selects changes; every field that is set must match.
@@ -69,17 +71,17 @@ func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 	if q.Limit <= 0 {
 		q.Limit = 1000
 	}
-	return h.read(ctx, h.store.reader(), `WHERE `+strings.Join(where, " AND ")+` ORDER BY rev DESC LIMIT ?`, append(args, q.Limit)...)
+	return h.read(ctx, h.store.Reader(), `WHERE `+strings.Join(where, " AND ")+` ORDER BY rev DESC LIMIT ?`, append(args, q.Limit)...)
 }
 
 // read returns the changes that a clause selects, in its order.
-func (h *history) read(ctx context.Context, q querier, clause string, args ...any) (out []Change, err error) {
-	err = each(ctx, q, `SELECT `+changeColumns+` FROM changes `+clause, func(s scanner) error {
+func (h *history) read(ctx context.Context, q sqlite.Querier, clause string, args ...any) (out []Change, err error) {
+	err = sqlite.Each(ctx, q, `SELECT `+changeColumns+` FROM changes `+clause, func(s sqlite.Scanner) error {
 		c, err := scanChange(s)
 		out = append(out, c)
 		return err
 	}, args...)
-	return out, h.store.classify("read the history", err)
+	return out, h.store.Classify("read the history", err)
 }
 
 // ErrPruned is wrapped by every [PrunedError].
@@ -150,10 +152,10 @@ func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest b
 	l := &h.lasts
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.readOn(ctx, h.store.reader()); err != nil {
-		return nil, false, h.store.classify("read the history", err)
+	if err := l.readOn(ctx, h.store.Reader()); err != nil {
+		return nil, false, h.store.Classify("read the history", err)
 	}
-	found, err := h.read(ctx, h.store.reader(), `WHERE rev = ?1`, l.ids[of])
+	found, err := h.read(ctx, h.store.Reader(), `WHERE rev = ?1`, l.ids[of])
 	if err != nil || len(found) == 0 {
 		return nil, false, err
 	}
@@ -161,13 +163,13 @@ func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest b
 }
 
 // readOn reads what came since the last time.
-func (l *lasts) readOn(ctx context.Context, q querier) error {
+func (l *lasts) readOn(ctx context.Context, q sqlite.Querier) error {
 	if l.stale.Swap(false) || l.ids == nil {
 		l.upTo = 0
 		l.ids, l.at = make(map[uuid.UUID]int64), make(map[string]int64)
 	}
-	return each(ctx, q, `SELECT rev, lease_id, address FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
-		func(s scanner) error {
+	return sqlite.Each(ctx, q, `SELECT rev, lease_id, address FROM changes WHERE rev > ?1 AND subject = 'lease' ORDER BY rev`,
+		func(s sqlite.Scanner) error {
 			var rev int64
 			var text, addr string
 			if err := s.Scan(&rev, &text, &addr); err != nil {
@@ -185,7 +187,7 @@ func (l *lasts) readOn(ctx context.Context, q querier) error {
 // [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
 // workload of another lease was then found on, ended without saying so.
 func (h *history) ended(ctx context.Context, id string) (Change, error) {
-	found, err := h.read(ctx, h.store.reader(), `WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id)
+	found, err := h.read(ctx, h.store.Reader(), `WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id)
 	if err == nil && len(found) == 0 {
 		var past *Change
 		var newest bool
@@ -231,7 +233,7 @@ func (h *history) LastConflict(ctx context.Context) (*Change, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	upTo := h.memory.Rev()
-	found, err := h.read(ctx, h.store.reader(), `WHERE rev = coalesce((SELECT rev FROM changes
+	found, err := h.read(ctx, h.store.Reader(), `WHERE rev = coalesce((SELECT rev FROM changes
 		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, m.upTo, SeenOnWire, m.last, ConflictSeen)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A HostName is the name of a link on the host, leased to one interface of one sandbox:
@@ -202,18 +204,18 @@ const (
 func (s *store) writeNames(st step) error {
 	if n := st.unnamed; n != nil {
 		if _, err := s.sql.endHostName.Exec(st.change.Rev, n.Name, n.Rev); err != nil {
-			return s.classify("end interface name "+n.Name, err)
+			return s.Classify("end interface name "+n.Name, err)
 		}
 	}
 	if n := st.named; n != nil {
 		if _, err := s.sql.insertHostName.Exec(n.Rev, n.Name, n.UID, n.Interface); err != nil {
-			return s.classify("store interface name "+n.Name, err)
+			return s.Classify("store interface name "+n.Name, err)
 		}
 	}
 	return nil
 }
 
-func (x *index) readHostName(s scanner) error {
+func (x *index) readHostName(s sqlite.Scanner) error {
 	n := new(HostName)
 	if err := s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 
 // An identity says of when a book is. It is set while the book is opened.
 type identity struct {
-	bootID   string // of the present boot
 	rebooted bool   // since the book was last opened
 	restored string // why it has another epoch since this opening, "" when it has not
 	lost     int64  // revisions that were acknowledged and are not there
@@ -98,10 +97,10 @@ func (b *Book) TakeOver(ctx context.Context, who Who, epoch string) error {
 func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
 	var h Holding
-	err = s.conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
+	err = s.Conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
 		Scan(&h.Epoch, &h.RunnerUID, &h.MachineID, &booted, &rev)
 	s.holding.Store(&h)
-	s.rebooted = booted != s.bootID
+	s.rebooted = booted != s.Boot
 	return rev, err
 }
 
@@ -115,27 +114,57 @@ func (o *opening) identify(ctx context.Context) error {
 		if runner == "" {
 			runner = uuid.NewString()
 		}
-		if _, err := o.conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, '', ?)`,
+		if _, err := o.Conn.ExecContext(ctx, `INSERT INTO book VALUES (1, ?, ?, ?, ?, '', ?)`,
 			uuid.NewString(), runner, o.opts.MachineID, now.BootID, now.Wall.UnixNano()); err != nil {
-			return o.classify("write the identity", err)
+			return o.Classify("write the identity", err)
 		}
 		rev, err = o.readIdentity(ctx)
 	}
 	if err != nil {
-		return o.classify("read the identity", err)
+		return o.Classify("read the identity", err)
 	}
 	if o.restored != "" {
 		if err := o.beginEpoch(ctx, rev+1); err != nil {
-			return o.classify("begin another epoch", err)
+			return o.Classify("begin another epoch", err)
 		}
 	}
 	if !o.rebooted {
 		return nil
 	}
-	_, err = o.conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, o.bootID)
-	if err = o.classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
+	_, err = o.Conn.ExecContext(ctx, `UPDATE book SET boot_id = ?`, o.Boot)
+	if err = o.Classify("note the boot", err); !errors.Is(err, ErrDamaged) &&
 		(errors.Is(err, ErrBusy) || errors.Is(err, ErrReadOnly)) {
 		return nil // a full disk can still be read; the next opening notes it
 	}
 	return err
+}
+
+// beginEpoch gives the book another epoch, in which its revisions count on, and
+// records why.
+func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
+	is := o.whose()
+	was, epoch := is.Epoch, uuid.NewString()
+	evidence, err := json.Marshal([]map[string]string{{"was": was, "is": epoch, "why": o.restored}})
+	if err != nil {
+		return err
+	}
+	c := Change{Rev: rev, At: o.clock.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	tx, err := o.Conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, o.clock.Uptime())...)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	is.Epoch = epoch
+	o.holding.Store(&is)
+	o.idx = nil // it was read before
+	return nil
 }

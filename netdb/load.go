@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb/free"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // lastRev is the last revision of a book: its newest change is never pruned. Where
 // all of them were deleted by hand, no row's revision is used again.
 const lastRev = `coalesce((SELECT max(rev) FROM changes), (SELECT max(rev) FROM leases), 0)`
 
-func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
+func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index, error) {
 	x := newIndex()
 	x.mostFreed = cmp.Or(s.opts.mostFreed, x.mostFreed)
 	x.mostTombs = cmp.Or(s.opts.mostTombs, x.mostTombs)
@@ -23,7 +24,7 @@ func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
 	}
 	for _, read := range []struct {
 		query string
-		row   func(scanner) error
+		row   func(sqlite.Scanner) error
 	}{
 		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, x.readPool},
 		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
@@ -36,14 +37,14 @@ func (s *store) readIndex(ctx context.Context, q querier) (*index, error) {
 		// The newest come first, so that what is left out became free before all that is queued.
 		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, x.readFreed},
 	} {
-		if err := each(ctx, q, read.query, read.row); err != nil {
+		if err := sqlite.Each(ctx, q, read.query, read.row); err != nil {
 			return nil, err
 		}
 	}
 	return x, x.readCursors(ctx, q)
 }
 
-func (x *index) readPool(s scanner) error {
+func (x *index) readPool(s sqlite.Scanner) error {
 	p, err := scanPool(s)
 	if err != nil {
 		return fmt.Errorf("%w: a pool: %w", ErrDamaged, err)
@@ -52,7 +53,7 @@ func (x *index) readPool(s scanner) error {
 	return nil
 }
 
-func (x *index) readLease(s scanner) error {
+func (x *index) readLease(s sqlite.Scanner) error {
 	l, named, err := scanLease(s)
 	if err == nil && len(x.byAddr.overlapping(l.Range())) > 0 {
 		err = fmt.Errorf("another row leases an address of %s", l.Text())
@@ -77,7 +78,7 @@ func (x *index) readLease(s scanner) error {
 	return nil
 }
 
-func (x *index) readTomb(s scanner) error {
+func (x *index) readTomb(s sqlite.Scanner) error {
 	var uid string
 	var t tombstone
 	var wall, boot int64
@@ -90,7 +91,7 @@ func (x *index) readTomb(s scanner) error {
 }
 
 // readFreed queues an address that became free, as far as the queues have room.
-func (x *index) readFreed(s scanner) error {
+func (x *index) readFreed(s sqlite.Scanner) error {
 	var rev int64
 	var uid, addr string
 	if err := s.Scan(&rev, &uid, &addr); err != nil {
@@ -118,7 +119,7 @@ func (x *index) readFreed(s scanner) error {
 	return nil
 }
 
-func (x *index) readWithheld(s scanner) error {
+func (x *index) readWithheld(s sqlite.Scanner) error {
 	w, named, err := scanWithheld(s)
 	if err == nil && !w.Addr.IsValid() {
 		x.unreadable(named, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, named.text, named.ip))
@@ -148,7 +149,7 @@ func (x *index) notWithheld(w *Withheld) string {
 	return ""
 }
 
-func (x *index) readName(s scanner) error {
+func (x *index) readName(s sqlite.Scanner) error {
 	var n namedPool
 	if err := s.Scan(&n.key.name, &n.key.family, &n.generation, &n.configured); err != nil {
 		return err
@@ -165,7 +166,7 @@ const cursorDepth = 10_000
 // given and forgotten a moment ago. A pool that gave nothing of late goes on
 // behind its youngest lease, by the time in its id, or behind what became free
 // last.
-func (x *index) readCursors(ctx context.Context, q querier) error {
+func (x *index) readCursors(ctx context.Context, q sqlite.Querier) error {
 	youngest := make(map[*poolIndex]*Lease)
 	for l := range x.byAddr.all() {
 		if pi := x.pools[l.PoolUID]; youngest[pi] == nil || youngest[pi].ID < l.ID {
@@ -179,9 +180,9 @@ func (x *index) readCursors(ctx context.Context, q querier) error {
 			pi.cursor = f.To.Next()
 		}
 	}
-	return each(ctx, q, `SELECT pool_uid, address, max(rev) FROM changes
+	return sqlite.Each(ctx, q, `SELECT pool_uid, address, max(rev) FROM changes
 		WHERE rev > ?1 AND subject = 'lease' AND from_state = 'free' AND to_state = 'reserved' GROUP BY pool_uid`,
-		func(s scanner) error {
+		func(s sqlite.Scanner) error {
 			var uid, addr string
 			var rev int64
 			if err := s.Scan(&uid, &addr, &rev); err != nil {

@@ -1,29 +1,22 @@
 package netdb
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
-
-// applicationID marks the file as a lease book of ipamd: "ipam" in ASCII.
-const applicationID = 0x6970616d
 
 // Open opens the book at path, or makes a new one. It locks it against a
 // second daemon, checks that it is a lease book, that it is whole and not
@@ -62,25 +55,41 @@ func Open(path string, opts Options) (*Book, error) {
 	return b, err
 }
 
+// A store is the file of a book, and what it says of itself: whose it is, and of when. Its fields are
+// set while it is opened; what writes belongs to the lock holder of the [writer].
+type store struct {
+	*sqlite.File
+	opts  *Options
+	clock *elapsed.Clock
+	identity
+	holding atomic.Pointer[Holding] // whose it is; the lock holder's to change
+	sql     statements
+}
+
+func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) }
+
 // An opening is a store on its way: what a start alone does, and what it alone knows.
 type opening struct {
 	*store
-	foundLog bookfile.Log // as it was before
-	idx      *index       // once it is read
+	file *sqlite.Opening
+	idx  *index // once it is read
 }
 
 func open(path string, opts Options) (*Book, error) {
-	s := &store{path: path, opts: &opts, clock: elapsed.NewClock(opts.Now), mark: bookfile.MarkerOf(path)}
-	o := &opening{store: s}
+	clock := elapsed.NewClock(opts.Now)
+	file := sqlite.New(sqlite.Options{Path: path, ReadOnly: opts.ReadOnly, Synchronous: opts.Synchronous,
+		Schema: opts.schema, Boot: clock.Boot(), Now: func() time.Time { return clock.Now().Wall }})
+	s := &store{File: file.File, opts: &opts, clock: clock}
+	o := &opening{store: s, file: file}
 	if err := o.open(); err != nil {
-		return nil, errors.Join(o.refuse(err), s.close(false))
+		return nil, errors.Join(file.Refuse(err), s.sql.close(), s.Close())
 	}
-	m := &memory{opts: s.opts, clock: s.clock, idx: o.idx}
+	m := &memory{opts: s.opts, clock: clock, idx: o.idx}
 	m.nameCount.Store(o.idx.rev)
 	h := &history{store: s, memory: m}
-	w := &writer{store: s, memory: m, opts: s.opts, clock: s.clock, staged: newOverlay(),
+	w := &writer{store: s, memory: m, opts: s.opts, clock: clock, staged: newOverlay(),
 		locked: make(chan struct{}, 1), closing: make(chan struct{})}
-	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: s.clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
+	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
 	w.upkeep = u
 	return &Book{memory: m, history: h, upkeep: u, store: s, writer: w, close: sync.OnceValue(func() error {
 		close(w.closing)
@@ -150,143 +159,93 @@ func (o *Options) check() error {
 	return nil
 }
 
+// lookWithin bounds a look at a book that is only read: it may be any user's. A daemon
+// waits for its own, however slow the disk is.
+const lookWithin = 10 * time.Minute
+
 func (o *opening) open() error {
 	ctx, cancel := context.Background(), context.CancelFunc(func() {})
 	if o.opts.ReadOnly {
 		ctx, cancel = context.WithTimeout(ctx, lookWithin)
 	}
 	defer cancel()
-	o.bootID = o.clock.Boot()
-	if !o.opts.ReadOnly {
-		if err := bookfile.Exposed(o.path); err != nil { // before a new one is made
-			return err
-		}
-	}
-	if err := o.takeLock(); err != nil {
-		return err
-	}
-	unborn, err := o.checkHeader()
+	unborn, err := o.file.Find()
 	if err == nil && !unborn {
 		unborn, err = o.accept(ctx)
 	}
 	if err != nil || o.opts.ReadOnly {
 		return err
 	}
-	if o.view != nil { // it was looked at
-		if err := errors.Join(o.closeWriter(), o.view.Close()); err != nil {
-			return err
-		}
-		o.view, o.readers = nil, nil
-	}
-	return o.openForWriting(ctx, unborn)
-}
-
-// takeLock locks the book's file, or a new one where there is none.
-func (o *opening) takeLock() (err error) {
-	o.file, err = bookfile.Lock(o.path, false)
-	if errors.Is(err, fs.ErrNotExist) {
-		if orphan := o.checkOrphanLog(); orphan != nil || o.opts.ReadOnly {
-			return cmp.Or(orphan, err)
-		}
-		o.file, err = bookfile.Lock(o.path, true)
-	}
-	if errors.Is(err, bookfile.ErrNotRegular) {
-		return fmt.Errorf("%w: %w", ErrNotABook, err)
-	}
-	return err
-}
-
-// openForWriting opens a book that is accepted, or makes a new one.
-func (o *opening) openForWriting(ctx context.Context, unborn bool) (err error) {
-	if err := o.file.CheckBeside(); err != nil {
+	if err := o.file.Open(ctx, unborn); err != nil {
 		return err
 	}
-	if o.writerDB, err = sql.Open("sqlite", o.dsn("rw", false)); err != nil {
-		return err
-	}
-	if o.conn, err = o.writerDB.Conn(ctx); err != nil {
-		return o.classify("connect", err)
-	}
-	if o.readers, err = o.openReaders(); err != nil {
-		return err
-	}
-	steps := []func(context.Context) error{
-		o.holdReader, o.setPragmas, o.migrate, o.resumeClock, o.checkWritable, o.identify, o.prepare, o.load, o.renewLog, o.openMark,
-	}
-	if unborn {
-		// What SQLite rolls back first is looked over behind that.
-		steps = slices.Insert(steps, 0, func(ctx context.Context) error { _, _, err := o.checkWhole(ctx); return err }, o.setPragmas)
-	}
-	for _, step := range steps {
+	for _, step := range []func(context.Context) error{o.resumeClock, o.file.CheckWritable, o.identify, o.prepare, o.load} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := o.file.RenewLog(); err != nil {
+		return err
+	}
+	return o.file.OpenMark(o.whose().Epoch, o.idx.rev)
 }
 
-// refuse names the file, and what to do about one that may be a broken book; who
-// opens it for reading is looking it over already. A statement of ours that SQLite
-// does not understand is about tables that are not there any more.
-func (o *opening) refuse(err error) error {
-	var se *sqlite.Error
-	if errors.As(err, &se) && se.Code() == sqlite3.SQLITE_ERROR && !errors.Is(err, ErrDamaged) {
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+// accept looks at the book without writing a byte, reads it into memory,
+// and refuses what is not to be opened. unborn means that there is nothing in it
+// yet: a first start ended early.
+func (o *opening) accept(ctx context.Context) (unborn bool, err error) {
+	if unborn, err = o.file.View(ctx); err == nil && !unborn {
+		err = o.readView(ctx)
 	}
-	next := `"ipamd rebuild" moves it away and builds a new one from what is live`
-	if !o.opts.ReadOnly {
-		next = fmt.Sprintf(`"ipamd check %s" looks it over, %s`, o.path, next)
-	}
-	switch {
-	case errors.Is(err, ErrOldBuild):
-		return fmt.Errorf(`open %s: %w: run "ipamd rebuild", which moves it away and takes its leases over into a new one`, o.path, err)
-	case errors.Is(err, ErrDamaged):
-		return fmt.Errorf("open %s: %w; %s", o.path, err, next)
-	case errors.Is(err, ErrNotABook) && o.file != nil:
-		return fmt.Errorf("open %s: %w; give another path; or, if it was the book, %s, with --force where nothing of it can be read",
-			o.path, err, next)
-	}
-	return fmt.Errorf("open %s: %w", o.path, err)
+	return unborn, o.file.JudgeLog(err)
 }
 
-// migrate brings the schema up, each step whole or not at all.
-func (o *opening) migrate(ctx context.Context) error {
-	if err := o.conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&o.schema); err != nil {
-		return o.classify("read the schema version", err)
+func (o *opening) readView(ctx context.Context) (err error) {
+	var rev int64
+	if rev, err = o.readIdentity(ctx); errors.Is(err, sql.ErrNoRows) && !o.opts.ReadOnly {
+		return nil // a first start that ended before it had one, and acknowledged nothing
+	} else if err != nil {
+		return o.Classify("read the identity", err)
 	}
-	if o.schema > 0 { // as it was accepted, and is opened now
-		if err := o.checkOurs(ctx, o.schema); err != nil {
+	if o.restored, o.lost, err = o.file.Judge(o.whose().Epoch, rev); err != nil {
+		return err
+	}
+	if o.Version < len(o.opts.schema) {
+		return nil // it is read behind its migration
+	}
+	if o.opts.ReadOnly {
+		if err := o.WantPragmas(ctx); err != nil {
 			return err
 		}
 	}
-	for _, m := range o.opts.schema[o.schema:] {
-		script := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",
-			m.SQL, applicationID, m.Version)
-		if _, err := o.conn.ExecContext(ctx, script); err != nil {
-			o.conn.ExecContext(ctx, `ROLLBACK`)
-			return o.classify("migrate with "+m.Name, err)
-		}
-		o.schema = m.Version
+	if err := o.resumeClock(ctx); err != nil {
+		return err
 	}
-	return nil
+	return o.load(ctx)
 }
 
 // load reads the book into memory, unless that was done when it was accepted.
 func (o *opening) load(ctx context.Context) (err error) {
 	if o.idx == nil {
-		o.idx, err = o.readIndex(ctx, o.conn)
+		o.idx, err = o.readIndex(ctx, o.Conn)
 	}
-	return o.classify("read", err)
+	return o.Classify("read", err)
 }
 
-// checkWritable refuses a file that SQLite has open for reading only. It does
-// that by itself, without an error, when the disk refuses to open a file for
-// writing, even once; and then nothing is written until another start, however
-// well the disk is.
-func (o *opening) checkWritable(ctx context.Context) error {
-	_, err := o.conn.ExecContext(ctx, `UPDATE book SET one = one WHERE FALSE`)
-	if err = o.classify("open for writing", err); errors.Is(err, ErrBusy) {
-		return nil // with the lock that another process has one would write
+// resumeClock reads when the book last recorded something. A book that has
+// nothing yet begins with the boot.
+func (o *opening) resumeClock(ctx context.Context) error {
+	var l elapsed.Last
+	var wall, uptime, seen int64
+	err := o.Conn.QueryRowContext(ctx, `SELECT wall, uptime, boottime, boot_id FROM changes ORDER BY rev DESC LIMIT 1`).
+		Scan(&wall, &uptime, &seen, &l.At.BootID)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
 	}
-	return err
+	if err != nil {
+		return o.Classify("read when the book was last changed", err)
+	}
+	l.At.Wall, l.At.Boottime, l.Uptime = time.Unix(0, wall), time.Duration(seen), time.Duration(uptime)
+	o.clock.Resume(l)
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // ErrNotPredecessor means that a file is not one of the program that kept the addresses
@@ -54,13 +55,10 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd); err != nil {
 		return err
 	}
-	head := make([]byte, len(sqliteMagic))
-	if f, err := os.Open(copied); err != nil {
-		return err
-	} else if _, err := f.Read(head); errors.Join(err, f.Close()) != nil || string(head) != sqliteMagic {
+	if is, err := sqlite.IsFile(copied); err != nil || !is {
 		return fmt.Errorf("%w: it is no SQLite database", ErrNotPredecessor)
 	}
-	c, err := openCopy(ctx, copied)
+	c, err := sqlite.OpenCopy(ctx, copied)
 	if err != nil {
 		return err
 	}
@@ -69,15 +67,15 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 		return err
 	}
 	s.Ended = make(map[string]bool)
-	err = errors.Join(each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
-		each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets`, s.readSubnet),
-		each(ctx, c, `SELECT name, reserved FROM interfaces`, s.readInterface))
+	err = errors.Join(sqlite.Each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
+		sqlite.Each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets`, s.readSubnet),
+		sqlite.Each(ctx, c, `SELECT name, reserved FROM interfaces`, s.readInterface))
 	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
 	return err
 }
 
 // isPredecessors refuses what has not its tables: a view may never end.
-func isPredecessors(ctx context.Context, q querier) error {
+func isPredecessors(ctx context.Context, q sqlite.Querier) error {
 	for _, table := range []string{"ips", "subnets", "interfaces"} {
 		var kind string
 		err := q.QueryRowContext(ctx, `SELECT type FROM sqlite_schema WHERE name = ?`, table).Scan(&kind)
@@ -87,7 +85,7 @@ func isPredecessors(ctx context.Context, q querier) error {
 			return fmt.Errorf("%w: its schema cannot be read: %w", ErrDamaged, err)
 		}
 		has := make(map[string]bool)
-		if err := each(ctx, q, `SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0`, func(sc scanner) error {
+		if err := sqlite.Each(ctx, q, `SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0`, func(sc sqlite.Scanner) error {
 			var name string
 			err := sc.Scan(&name)
 			has[name] = true
@@ -105,7 +103,7 @@ func isPredecessors(ctx context.Context, q querier) error {
 }
 
 // wholeCopy refuses a file of which a page is broken: what is in it may be held.
-func wholeCopy(ctx context.Context, q querier) error {
+func wholeCopy(ctx context.Context, q sqlite.Querier) error {
 	var verdict string
 	err := q.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict)
 	if err == nil && verdict != "ok" {
@@ -143,7 +141,7 @@ type ips struct {
 
 // read reads a row. What it says of an address and cannot be understood counts as
 // held: nothing moves towards free by what cannot be read.
-func (s *ips) read(sc scanner) error {
+func (s *ips) read(sc sqlite.Scanner) error {
 	var ip, subnet, reserved, released any
 	if err := sc.Scan(&ip, &subnet, &reserved, &released); err != nil {
 		return err
@@ -221,7 +219,7 @@ func flag(v any) (is, ok bool) {
 
 // readSubnet reads a row of subnets. The pools are the configuration's, so it is only
 // reported.
-func (s *Salvaged) readSubnet(sc scanner) error {
+func (s *Salvaged) readSubnet(sc sqlite.Scanner) error {
 	var cidr, parent, identifier, reserved any
 	if err := sc.Scan(&cidr, &parent, &identifier, &reserved); err != nil {
 		return err
@@ -253,7 +251,7 @@ func (s *Salvaged) readSubnet(sc scanner) error {
 }
 
 // readInterface reads a row of interfaces.
-func (s *Salvaged) readInterface(sc scanner) error {
+func (s *Salvaged) readInterface(sc sqlite.Scanner) error {
 	var name, reserved any
 	if err := sc.Scan(&name, &reserved); err != nil {
 		return err

@@ -2,13 +2,11 @@ package netdb
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A replay reads every change there is, so what a column costs counts: SQLite locks and
@@ -25,7 +23,7 @@ var numberOfColumns = strings.Count(changeColumns, ",") + 1
 func (h *history) behind(ctx context.Context, since, upTo int64, limit int) ([]Change, error) {
 	out, apart := make([]Change, 0, min(int64(limit), upTo-since)), []int(nil)
 	cut := make(joined, 0, numberOfColumns)
-	err := eachText(ctx, h.store.readers, changesBehind, func(row string) (err error) {
+	err := sqlite.EachText(ctx, h.store.Readers, changesBehind, func(row string) (err error) {
 		if len(out) == cap(out) {
 			return fmt.Errorf("more than %d changes behind revision %d", cap(out), since) // rev is the primary key
 		}
@@ -43,48 +41,13 @@ func (h *history) behind(ctx context.Context, since, upTo int64, limit int) ([]C
 			break
 		}
 		var one []Change
-		if one, err = h.read(ctx, h.store.readers, `WHERE rev = ?1`, out[i].Rev); err == nil && len(one) == 0 {
+		if one, err = h.read(ctx, h.store.Readers, `WHERE rev = ?1`, out[i].Rev); err == nil && len(one) == 0 {
 			return nil, &PrunedError{since, out[i].Rev} // in between
 		} else if err == nil {
 			out[i] = one[0]
 		}
 	}
-	return out, h.store.classify("read the history", err)
-}
-
-// eachText is [each] of a query with one column of text.
-func eachText(ctx context.Context, db *sql.DB, query string, row func(string) error, args ...int64) (err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	named := make([]driver.NamedValue, len(args))
-	for i, v := range args {
-		named[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
-	}
-	return conn.Raw(func(c any) (err error) {
-		rows, err := c.(driver.QueryerContext).QueryContext(ctx, query, named)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, rows.Close()) }()
-		for value := make([]driver.Value, 1); ; {
-			switch err := rows.Next(value); {
-			case err == io.EOF:
-				return nil
-			case err != nil:
-				return err
-			}
-			text, ok := value[0].(string)
-			if !ok {
-				return fmt.Errorf("a row is %T, and no text", value[0])
-			}
-			if err := row(text); err != nil {
-				return err
-			}
-		}
-	})
+	return out, h.store.Classify("read the history", err)
 }
 
 // joined are the columns of a row that was read as one.

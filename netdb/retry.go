@@ -33,33 +33,33 @@ const room = 1 << 20
 // takes up to a twentieth of the time, or one comes a minute after the other, and
 // in between its finding is the answer.
 func (u *upkeep) Retry(ctx context.Context) error {
-	why := u.store.readonly.Load()
+	why := u.store.Failing.Now()
 	if why == nil {
 		return nil
 	}
 	if u.opts.ReadOnly {
-		return why.why
+		return why.Why
 	}
-	if errors.Is(why.why, ErrMoved) && u.store.away(bookfile.AllFiles) != nil {
+	if errors.Is(why.Why, ErrMoved) && u.store.Away(bookfile.AllFiles) != nil {
 		if err := u.writer.lock(ctx); err != nil {
-			return fmt.Errorf("write to %s: %w", u.store.path, err)
+			return fmt.Errorf("write to %s: %w", u.store.Path, err)
 		}
 		defer u.writer.unlock()
-		return cmp.Or(u.store.rescue(), u.store.look(bookfile.AllFiles), why.why)
+		return cmp.Or(u.store.Rescue(), u.store.Look(bookfile.AllFiles), why.Why)
 	}
 	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(u.store.path), &disk); err != nil {
-		return fmt.Errorf("write to %s: look for room: %w", u.store.path, err)
+	if err := unix.Statfs(filepath.Dir(u.store.Path), &disk); err != nil {
+		return fmt.Errorf("write to %s: look for room: %w", u.store.Path, err)
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < room {
-		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", u.store.path, ErrReadOnly, free, room)
+		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", u.store.Path, ErrReadOnly, free, room)
 	}
 	if err := u.writer.lock(ctx); err != nil {
-		return fmt.Errorf("write to %s: %w", u.store.path, err)
+		return fmt.Errorf("write to %s: %w", u.store.Path, err)
 	}
 	defer u.writer.unlock()
-	if errors.Is(why.why, ErrDamaged) {
-		if err := u.lookOver(ctx, why.why); err != nil {
+	if errors.Is(why.Why, ErrDamaged) {
+		if err := u.lookOver(ctx, why.Why); err != nil {
 			return err
 		}
 	}
@@ -77,12 +77,12 @@ func (u *upkeep) Retry(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return u.store.classify("write to "+u.store.path, err)
+		return u.store.Classify("write to "+u.store.Path, err)
 	}
-	if err := u.store.look(bookfile.AllFiles); err != nil {
+	if err := u.store.Look(bookfile.AllFiles); err != nil {
 		return err
 	}
-	u.store.readonly.Store(nil)
+	u.store.Failing.Over()
 	return nil
 }
 
@@ -94,16 +94,16 @@ func (u *upkeep) lookOver(ctx context.Context, why error) error {
 		return why
 	}
 	// Pages that it keeps in memory say nothing about the disk.
-	_, err := u.store.conn.ExecContext(ctx, `PRAGMA shrink_memory`)
-	if err = u.store.classify("release memory", err); err == nil {
-		_, _, err = u.store.checkWhole(ctx)
+	_, err := u.store.Conn.ExecContext(ctx, `PRAGMA shrink_memory`)
+	if err = u.store.Classify("release memory", err); err == nil {
+		_, _, err = u.store.CheckWhole(ctx)
 	}
 	if err == nil {
 		err = u.writer.load(ctx)
 	}
 	if err != nil {
 		u.nextLook = time.Now().Add(restAfter(time.Since(began)))
-		return fmt.Errorf("look over %s: %w", u.store.path, err)
+		return fmt.Errorf("look over %s: %w", u.store.Path, err)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func restAfter(look time.Duration) time.Duration { return min(20*look, time.Minu
 // the lock. Any other error is an answer of the file. Nothing is synced.
 func (u *upkeep) Ping(ctx context.Context) error {
 	if err := u.writer.update(ctx, func(*tx) error { return nil }); err != nil {
-		return fmt.Errorf("ping %s: %w", u.store.path, err)
+		return fmt.Errorf("ping %s: %w", u.store.Path, err)
 	}
 	return nil
 }

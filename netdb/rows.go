@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // key is the address as 16 bytes that sort as numbers do. Text does not:
@@ -107,8 +108,6 @@ func encode(v any, n int) string {
 // fence is the values of asItWasSeen.
 func (l *Lease) fence() []any { return []any{key(l.Addr), l.ID, l.Rev} }
 
-type scanner interface{ Scan(dest ...any) error }
-
 // ranges returns each delegated prefix that the row may mean.
 func (n naming) ranges() (out []Range) {
 	if a, bits, err := parsePlace(n.text); err == nil && bits != 0 {
@@ -162,7 +161,7 @@ func (n naming) addrs() []netip.Addr {
 
 // scanLease reads one row. How it names its address comes back even when the
 // rest cannot be read.
-func scanLease(s scanner) (l *Lease, n naming, err error) {
+func scanLease(s sqlite.Scanner) (l *Lease, n naming, err error) {
 	l = new(Lease)
 	var (
 		createdWall, createdBoot, sinceWall    int64
@@ -225,13 +224,13 @@ func (c *Change) row(made *Lease, uptime time.Duration) []any {
 		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
 }
 
-func scanChange(s scanner) (c Change, err error) {
+func scanChange(s sqlite.Scanner) (c Change, err error) {
 	err = c.scan(s)
 	return c, err
 }
 
 // scan reads changeColumns.
-func (c *Change) scan(s scanner) error {
+func (c *Change) scan(s sqlite.Scanner) error {
 	var is struct {
 		addr, evidence string
 		wall, boottime int64
@@ -263,7 +262,7 @@ func (p *Pool) row() []any {
 		spec, hash, p.State, p.Created.Wall.UnixNano(), int64(p.Created.Boottime), p.Created.BootID}
 }
 
-func scanPool(s scanner) (*Pool, error) {
+func scanPool(s sqlite.Scanner) (*Pool, error) {
 	var (
 		p                                   Pool
 		name, prefix, gateway, bridge, spec string
@@ -298,7 +297,7 @@ func (w *Withheld) row() []any {
 }
 
 // scanWithheld reads one row. Its address is zero when the row contradicts itself.
-func scanWithheld(s scanner) (w Withheld, n naming, err error) {
+func scanWithheld(s sqlite.Scanner) (w Withheld, n naming, err error) {
 	var evidence, plug string
 	var wall, boot int64
 	if err := s.Scan(&n.ip, &n.text, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // Salvaged is what could be read of a broken book. Witnesses can report again
@@ -93,7 +94,7 @@ func (s *Salvaged) salvage(ctx context.Context, path string) error {
 	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd); err != nil {
 		return err
 	}
-	repaired, err := repairHeader(copied)
+	repaired, err := sqlite.RepairHeader(copied)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (s *Salvaged) salvage(ctx context.Context, path string) error {
 			return err
 		}
 	}
-	c, err := openCopy(ctx, copied)
+	c, err := sqlite.OpenCopy(ctx, copied)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
-func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
-	if err := c.has(ctx, "book"); err != nil {
+func (s *Salvaged) read(ctx context.Context, c *sqlite.Copy) {
+	if err := c.Ours(ctx, "book"); err != nil {
 		s.problem("read whose book it is", err)
 	} else {
 		if err := c.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, runtime_id FROM book`).
@@ -18,12 +20,12 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 			s.problem("read whose book it is", err)
 		}
 	}
-	leases, changes := c.columns()
+	leases, changes := columns(c)
 	s.Ended = make(map[string]bool)
 	s.Withheld = make(map[netip.Addr]Withheld)
 	rows := make(map[netip.Addr]*Lease)
 	var named []Range
-	s.bothWays(ctx, c, "leases", `SELECT `+leases+` FROM leases ORDER BY ip`, func(sc scanner) error {
+	s.bothWays(ctx, c, "leases", `SELECT `+leases+` FROM leases ORDER BY ip`, func(sc sqlite.Scanner) error {
 		l, n, err := scanLease(sc)
 		if err == nil {
 			rows[l.Addr] = l
@@ -34,7 +36,7 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 		return nil
 	})
 	last := make(map[netip.Addr]Change)
-	s.bothWays(ctx, c, "changes", `SELECT `+changes+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc scanner) error {
+	s.bothWays(ctx, c, "changes", `SELECT `+changes+` FROM changes WHERE subject = 'lease' ORDER BY rev`, func(sc sqlite.Scanner) error {
 		c, err := scanChange(sc)
 		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
 			last[c.Addr] = c
@@ -54,12 +56,12 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 	if err := c.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&schema); err != nil {
 		s.problem("read its schema", err)
 	}
-	if !c.old && schema != 1 { // a book of 0.1.0 has no such table
+	if !c.Old() && schema != 1 { // a book of 0.1.0 has no such table
 		columns := withheldColumns
-		if !c.schema.has("withheld", "bridge") {
+		if !c.HasColumn("withheld", "bridge") {
 			columns = strings.Replace(columns, withheldPlumbing, "'', '', '', ''", 1)
 		}
-		s.bothWays(ctx, c, "withheld", `SELECT `+columns+` FROM withheld ORDER BY ip`, func(sc scanner) error {
+		s.bothWays(ctx, c, "withheld", `SELECT `+columns+` FROM withheld ORDER BY ip`, func(sc sqlite.Scanner) error {
 			w, n, err := scanWithheld(sc)
 			if err != nil || !w.Addr.IsValid() {
 				named = append(named, n.means()...)
@@ -84,13 +86,13 @@ func (s *Salvaged) read(ctx context.Context, c *bookCopy) {
 
 // bothWays reads from the front until a broken page, and then from the back:
 // what lies behind the page is whole.
-func (s *Salvaged) bothWays(ctx context.Context, copied *bookCopy, table, query string, row func(scanner) error) {
-	if err := copied.has(ctx, table); err != nil {
+func (s *Salvaged) bothWays(ctx context.Context, copied *sqlite.Copy, table, query string, row func(sqlite.Scanner) error) {
+	if err := copied.Ours(ctx, table); err != nil {
 		s.problem("read the rows", err)
 		return
 	}
 	for _, order := range []string{" ASC", " DESC"} {
-		err := each(ctx, copied, query+order, row)
+		err := sqlite.Each(ctx, copied, query+order, row)
 		if err == nil {
 			return
 		}
@@ -106,12 +108,12 @@ func (s *Salvaged) problem(doing string, err error) {
 
 // readPools reads the pools and the interface names of a copy. What cannot be read is a
 // problem, and no error.
-func (s *Salvaged) readPools(ctx context.Context, c *bookCopy, schema int) {
-	if c.old {
+func (s *Salvaged) readPools(ctx context.Context, c *sqlite.Copy, schema int) {
+	if c.Old() {
 		return // its pools are the configuration's
 	}
 	pools := make(map[string]*Pool)
-	s.bothWays(ctx, c, "pools", `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(sc scanner) error {
+	s.bothWays(ctx, c, "pools", `SELECT `+poolColumns+` FROM pools ORDER BY uid`, func(sc sqlite.Scanner) error {
 		switch p, err := scanPool(sc); {
 		case err != nil:
 			s.problem("read a pool", err)
@@ -126,7 +128,7 @@ func (s *Salvaged) readPools(ctx context.Context, c *bookCopy, schema int) {
 		return // a book of then has no interface names
 	}
 	held := make(map[string]bool)
-	s.bothWays(ctx, c, "interface_names", readHostNames+` ORDER BY rev`, func(sc scanner) error {
+	s.bothWays(ctx, c, "interface_names", readHostNames+` ORDER BY rev`, func(sc sqlite.Scanner) error {
 		var n HostName
 		switch err := sc.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface); {
 		case err != nil:
@@ -142,7 +144,7 @@ func (s *Salvaged) readPools(ctx context.Context, c *bookCopy, schema int) {
 // readPoolNames reads what is remembered of pools' names. In a book of 0.1.0 the
 // configuration was all that made a pool. Where a pool cannot be read, that the configuration
 // gave it is forgotten: else it would not be made again.
-func (s *Salvaged) readPoolNames(ctx context.Context, c *bookCopy, schema int) {
+func (s *Salvaged) readPoolNames(ctx context.Context, c *sqlite.Copy, schema int) {
 	lost := slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "read a pool") })
 	had := make(map[nameKey]bool)
 	keep := func(n PoolName) {
@@ -163,7 +165,7 @@ func (s *Salvaged) readPoolNames(ctx context.Context, c *bookCopy, schema int) {
 		}
 		return
 	}
-	s.bothWays(ctx, c, "pool_names", `SELECT name, family, generation, configured FROM pool_names ORDER BY name`, func(sc scanner) error {
+	s.bothWays(ctx, c, "pool_names", `SELECT name, family, generation, configured FROM pool_names ORDER BY name`, func(sc sqlite.Scanner) error {
 		var n PoolName
 		if err := sc.Scan(&n.Name, &n.Family, &n.Generation, &n.Configured); err != nil {
 			s.problem("read a pool's name", err)
@@ -176,12 +178,12 @@ func (s *Salvaged) readPoolNames(ctx context.Context, c *bookCopy, schema int) {
 
 // readCancelled reads the tombstones of a copy. What cannot be read is a problem, and no
 // error.
-func (s *Salvaged) readCancelled(ctx context.Context, c *bookCopy) {
-	if c.old {
+func (s *Salvaged) readCancelled(ctx context.Context, c *sqlite.Copy) {
+	if c.Old() {
 		return
 	}
 	had := make(map[string]bool)
-	s.bothWays(ctx, c, "tombstones", `SELECT uid, attempt, wall, boottime, boot_id FROM tombstones ORDER BY uid`, func(sc scanner) error {
+	s.bothWays(ctx, c, "tombstones", `SELECT uid, attempt, wall, boottime, boot_id FROM tombstones ORDER BY uid`, func(sc sqlite.Scanner) error {
 		var t CancelledAttempt
 		var wall, boot int64
 		switch err := sc.Scan(&t.UID, &t.Attempt, &wall, &boot, &t.At.BootID); {
@@ -197,16 +199,16 @@ func (s *Salvaged) readCancelled(ctx context.Context, c *bookCopy) {
 }
 
 // readSleeps reads how paused sandboxes sleep. What cannot be read is a problem, and no error.
-func (s *Salvaged) readSleeps(ctx context.Context, c *bookCopy, schema int) {
+func (s *Salvaged) readSleeps(ctx context.Context, c *sqlite.Copy, schema int) {
 	s.Sleeps = make(map[string]*Sleep)
-	if c.old || schema < 5 {
+	if c.Old() || schema < 5 {
 		return // a book of then has none
 	}
 	query := readSleeps
-	if !c.schema.has("sleeps", "still") {
+	if !c.HasColumn("sleeps", "still") {
 		query = strings.Replace(query, "still", "1", 1)
 	}
-	s.bothWays(ctx, c, "sleeps", query+` ORDER BY lease_id`, func(sc scanner) error {
+	s.bothWays(ctx, c, "sleeps", query+` ORDER BY lease_id`, func(sc sqlite.Scanner) error {
 		switch how, bad, err := scanSleep(sc); {
 		case err != nil:
 			s.problem("read a sleep", err)

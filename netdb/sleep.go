@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A SleepMode is what becomes of a sandbox that is paused.
@@ -272,7 +274,7 @@ func (s *Sleep) row() []any {
 
 // readSleep reads a row. One that means nothing to this build is reported and skipped: its
 // lease is then paused without a policy, and a call can wake it.
-func (x *index) readSleep(r scanner) error {
+func (x *index) readSleep(r sqlite.Scanner) error {
 	s, bad, err := scanSleep(r)
 	if err != nil {
 		return err
@@ -295,7 +297,7 @@ func (x *index) readSleep(r scanner) error {
 
 // scanSleep reads a row. bad says which of its columns means nothing; its lease's id is
 // there all the same.
-func scanSleep(r scanner) (s *Sleep, bad, err error) {
+func scanSleep(r sqlite.Scanner) (s *Sleep, bad, err error) {
 	s = new(Sleep)
 	var policy, flight string
 	if err := r.Scan(&s.LeaseID, &s.Rev, (*string)(&s.Mode), &s.Do, &policy, &flight, &s.Still); err != nil {

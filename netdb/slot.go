@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A Slot is a network namespace with a port that was made before a sandbox asks for one.
@@ -301,7 +303,7 @@ func (s *Slot) row() []any {
 }
 
 // readSlot reads a row. One that means nothing to this build is reported and skipped.
-func (x *index) readSlot(r scanner) error {
+func (x *index) readSlot(r sqlite.Scanner) error {
 	s, err := scanSlot(r)
 	if err != nil {
 		return err
@@ -314,7 +316,7 @@ func (x *index) readSlot(r scanner) error {
 	return nil
 }
 
-func scanSlot(r scanner) (*Slot, error) {
+func scanSlot(r sqlite.Scanner) (*Slot, error) {
 	s := new(Slot)
 	return s, r.Scan(&s.LeaseID, &s.Rev, &s.ID, &s.Netns, &s.SpecHash, &s.Spec, &s.Claimed, &s.Broken)
 }

@@ -33,14 +33,14 @@ func TestTheTableOfMovesAgreesWithTheSchema(t *testing.T) {
 				c := Change{Rev: 1, At: Now(), Subject: OfLease, Addr: netip.MustParseAddr("10.8.64.2"), From: from, To: to,
 					Who: Who{Actor: by, Reason: "test"}}
 				inCode := Legal(by, from, to) == nil
-				if _, err := b.store.conn.ExecContext(context.Background(), `SAVEPOINT one`); err != nil {
+				if _, err := b.store.Conn.ExecContext(context.Background(), `SAVEPOINT one`); err != nil {
 					t.Fatal(err)
 				}
 				_, err := b.store.sql.insertChange.Exec(c.row(nil, 0)...)
 				if inSchema := err == nil; inCode != inSchema {
 					t.Errorf("%s: %s to %s: code says %v, the schema says %v (%v)", by, from, to, inCode, inSchema, err)
 				}
-				if _, err := b.store.conn.ExecContext(context.Background(), `ROLLBACK TO one; RELEASE one`); err != nil {
+				if _, err := b.store.Conn.ExecContext(context.Background(), `ROLLBACK TO one; RELEASE one`); err != nil {
 					t.Fatal(err)
 				}
 				if inCode {
@@ -110,10 +110,10 @@ func TestAnIDIsOneRows(t *testing.T) {
 	if leases, _ := b.Leases(); len(leases) != 2 {
 		t.Fatalf("%d rows", len(leases))
 	}
-	if _, err := b.store.conn.ExecContext(ctx, `UPDATE leases SET id = ?1 WHERE sandbox = 'a'`, id); err != nil {
+	if _, err := b.store.Conn.ExecContext(ctx, `UPDATE leases SET id = ?1 WHERE sandbox = 'a'`, id); err != nil {
 		t.Fatal(err)
 	}
-	x, err := b.store.readIndex(ctx, b.store.conn)
+	x, err := b.store.readIndex(ctx, b.store.Conn)
 	three := netip.MustParseAddr("10.8.64.3")
 	if err != nil || len(x.broken) != 1 || !strings.Contains(x.broken[0].Reason, id) || x.poolOf(three).free.Has(three) || x.byAddr.len() != 1 {
 		t.Errorf("%+v, %v", x.broken, err)

@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 const (
 	// foldAt is from how many pages on the log is folded into the file, behind
 	// each commit: SQLite's own number. A longer log costs each commit more.
 	foldAt = 1000
-	// longLog is a log that should have begun anew long before, in pages.
-	longLog = 4096
 	// stepPages is more than a step writes into the log: a page of each index, and
 	// what splits.
 	stepPages = 8
@@ -51,20 +49,20 @@ type upkeep struct {
 	pages    int       // in the log, at the most: to ask SQLite behind each commit makes it some 6 % longer
 	nextLook time.Time // at a damaged book
 
-	log, rows atomic.Pointer[trouble] // why the log grows, and the history
+	log, rows sqlite.Troubles // why the log grows, and the history
 }
 
 // growing is why the files grow, without an error when they do not.
-func (u *upkeep) growing() (all trouble) {
-	for _, t := range []*trouble{u.log.Load(), u.rows.Load()} {
+func (u *upkeep) growing() (all sqlite.Trouble) {
+	for _, t := range []*sqlite.Trouble{u.log.Now(), u.rows.Now()} {
 		switch {
 		case t == nil:
-		case all.why == nil:
+		case all.Why == nil:
 			all = *t
 		default:
-			all.why = fmt.Errorf("%w; %w", all.why, t.why)
-			if t.since.Before(all.since) {
-				all.since = t.since
+			all.Why = fmt.Errorf("%w; %w", all.Why, t.Why)
+			if t.Since.Before(all.Since) {
+				all.Since = t.Since
 			}
 		}
 	}
@@ -77,12 +75,12 @@ func (u *upkeep) growing() (all trouble) {
 // of them, and the caller of this has seen the error before it is
 // repaired. At once, when nothing fails.
 func (u *upkeep) Tidy(ctx context.Context) error {
-	if u.growing().why == nil {
+	if u.growing().Why == nil {
 		return nil
 	}
-	for left := u.rows.Load() != nil; ; {
+	for left := u.rows.Now() != nil; ; {
 		if err := u.writer.lock(ctx); err != nil {
-			return fmt.Errorf("tidy %s: %w", u.store.path, err)
+			return fmt.Errorf("tidy %s: %w", u.store.Path, err)
 		}
 		func() {
 			defer u.writer.unlock() // between two looks commits go on
@@ -94,7 +92,7 @@ func (u *upkeep) Tidy(ctx context.Context) error {
 			}
 		}()
 		if !left {
-			return u.growing().why
+			return u.growing().Why
 		}
 	}
 }
@@ -104,8 +102,8 @@ func (u *upkeep) keep() {
 	if u.memory.idx.rev >= u.pruneAt {
 		u.prune()
 	}
-	switch t := u.log.Load(); {
-	case t == nil && u.pages >= foldAt, t != nil && errors.Is(t.why, ErrLogHeld):
+	switch t := u.log.Now(); {
+	case t == nil && u.pages >= foldAt, t != nil && errors.Is(t.Why, ErrLogHeld):
 		u.fold()
 	}
 }
@@ -113,38 +111,38 @@ func (u *upkeep) keep() {
 // fold writes the pages of a long log into the file, for the next commit to
 // begin the log anew: as far as readers let it, and waiting for none of them.
 func (u *upkeep) fold() {
-	log, err := logOf(u.store.sql.measureLog)
-	if err == nil && log.length >= foldAt {
-		how := u.store.sql.foldLog
-		if log.length >= longLog {
-			how = u.store.sql.restartLog // which counts readers, too, that hold a log that is in the file
+	log, err := u.store.Checkpoint("NOOP")
+	if err == nil && log.Pages >= foldAt {
+		how := "PASSIVE"
+		if log.Pages >= sqlite.LongLog {
+			how = "RESTART" // which counts readers, too, that hold a log that is in the file
 		}
-		now, failed := logOf(how)
+		now, failed := u.store.Checkpoint(how)
 		switch {
 		case failed == nil:
 			log = now
-		case !errors.Is(failed, errFolding):
+		case !errors.Is(failed, sqlite.ErrFolding):
 			err = failed
-		case log.length < longLog:
+		case log.Pages < sqlite.LongLog:
 			return // it will be shorter in a moment
 		}
 	}
-	if errors.Is(err, errFolding) {
+	if errors.Is(err, sqlite.ErrFolding) {
 		return
 	}
 	if err != nil {
-		remember(&u.log, fmt.Errorf("fold the log into the book: %w", err), u.clock.Now().Wall)
+		u.log.Remember(fmt.Errorf("fold the log into the book: %w", err), u.clock.Now().Wall)
 		return
 	}
-	left := log.length - log.folded
-	if u.pages = log.length; left == 0 {
+	left := log.Pages - log.Folded
+	if u.pages = log.Pages; left == 0 {
 		u.pages = 0 // the next commit begins it anew
 	}
-	if log.length >= longLog && (left > 0 || log.held) {
-		remember(&u.log, fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.length), u.clock.Now().Wall)
+	if log.Pages >= sqlite.LongLog && (left > 0 || log.Held) {
+		u.log.Remember(fmt.Errorf("%w: %d of its %d pages are not in the book", ErrLogHeld, left, log.Pages), u.clock.Now().Wall)
 		return
 	}
-	u.log.Store(nil)
+	u.log.Over()
 }
 
 // prune removes changes that are beyond the kept count or age, and tombstones
@@ -160,10 +158,10 @@ func (u *upkeep) prune() (left bool) {
 		u.pruneAt = u.memory.idx.rev + pruneEvery/8
 	}
 	if err != nil {
-		remember(&u.rows, fmt.Errorf("prune the history: %w", err), now.Wall)
+		u.rows.Remember(fmt.Errorf("prune the history: %w", err), now.Wall)
 		return false
 	}
-	u.rows.Store(nil)
+	u.rows.Over()
 	if u.pruned += n; u.pruned >= forgetAfter {
 		u.pruned = 0
 		u.past.lasts.forget()
@@ -211,8 +209,8 @@ func (u *upkeep) pruneRows(now Stamp) (n int, err error) {
 // many, and returns how many those were.
 func (u *upkeep) pruneChanges(now Stamp) (n int, err error) {
 	most, upTo := u.memory.idx.rev-int64(u.opts.KeepChanges), int64(0)
-	err = each(context.Background(), u.store.conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
-		func(s scanner) error {
+	err = sqlite.Each(context.Background(), u.store.Conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
+		func(s sqlite.Scanner) error {
 			var at Stamp
 			var rev, boot int64
 			if err := s.Scan(&rev, &boot, &at.BootID); err != nil {

@@ -11,13 +11,13 @@ import (
 // statements are bound to the one connection that writes: BEGIN and COMMIT as
 // unprepared calls add 40-60 µs to each commit.
 type statements struct {
-	begin, commit, rollback                                                *sql.Stmt
-	insertLease, updateLease, replaceLease, deleteLease                    *sql.Stmt
-	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs            *sql.Stmt
-	removePool, upsertName, withhold, unwithhold                           *sql.Stmt
-	noteRuntime, takeOver, touch, untouch, measureLog, foldLog, restartLog *sql.Stmt
-	insertHostName, endHostName, pruneHostNames, upsertSleep, deleteSleep  *sql.Stmt
-	upsertSlot, deleteSlot                                                 *sql.Stmt
+	begin, commit, rollback                                               *sql.Stmt
+	insertLease, updateLease, replaceLease, deleteLease                   *sql.Stmt
+	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs           *sql.Stmt
+	removePool, upsertName, withhold, unwithhold                          *sql.Stmt
+	noteRuntime, takeOver, touch, untouch                                 *sql.Stmt
+	insertHostName, endHostName, pruneHostNames, upsertSleep, deleteSleep *sql.Stmt
+	upsertSlot, deleteSlot                                                *sql.Stmt
 
 	all []*sql.Stmt
 }
@@ -49,9 +49,6 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.takeOver:       `UPDATE book SET (epoch, runner_uid, machine_id, boot_id) = (?1, ?2, ?3, ?4)`,
 		&o.sql.touch:          `UPDATE book SET boot_id = boot_id || ' '`,
 		&o.sql.untouch:        `UPDATE book SET boot_id = rtrim(boot_id)`,
-		&o.sql.measureLog:     `PRAGMA wal_checkpoint(NOOP)`,
-		&o.sql.foldLog:        `PRAGMA wal_checkpoint(PASSIVE)`,
-		&o.sql.restartLog:     `PRAGMA wal_checkpoint(RESTART)`,
 		&o.sql.insertHostName: insertHostName,
 		&o.sql.endHostName:    endHostName,
 		&o.sql.pruneHostNames: pruneHostNames,
@@ -60,9 +57,9 @@ func (o *opening) prepare(ctx context.Context) error {
 		&o.sql.upsertSlot:     upsertSlot,
 		&o.sql.deleteSlot:     deleteSlot,
 	} {
-		prepared, err := o.conn.PrepareContext(ctx, text)
+		prepared, err := o.Conn.PrepareContext(ctx, text)
 		if err != nil {
-			return o.classify("prepare", err)
+			return o.Classify("prepare", err)
 		}
 		*stmt, o.sql.all = prepared, append(o.sql.all, prepared)
 	}
@@ -86,7 +83,7 @@ func (s *store) write(steps []step) error {
 		s.opts.meet("store")
 	}
 	_, err := s.sql.commit.Exec()
-	return s.classify("commit", err)
+	return s.Classify("commit", err)
 }
 
 func (s *store) writeStep(st step) error {
@@ -109,7 +106,7 @@ func (s *store) writeStep(st step) error {
 			st.stone.rev, st.stone.at.Wall.UnixNano(), int64(st.stone.at.Boottime), st.stone.at.BootID)
 	case st.holding != nil:
 		what = "whose it is"
-		res, err = s.sql.takeOver.Exec(st.holding.Epoch, st.holding.RunnerUID, st.holding.MachineID, s.bootID)
+		res, err = s.sql.takeOver.Exec(st.holding.Epoch, st.holding.RunnerUID, st.holding.MachineID, s.Boot)
 	case st.runtime != "":
 		what = "runtime " + st.runtime
 		res, err = s.sql.noteRuntime.Exec(st.runtime)
@@ -125,14 +122,14 @@ func (s *store) writeStep(st step) error {
 		res, err = s.sql.replaceLease.Exec(slices.Concat([]any{st.now.ID}, st.now.other(), st.old.fence())...)
 	}
 	if err != nil {
-		return s.classify("store "+what, err)
+		return s.Classify("store "+what, err)
 	}
 	if n, err := res.RowsAffected(); err != nil || n != 1 {
 		return fmt.Errorf("store %s: %w: the row is not as it was read", what, ErrStale)
 	}
 	if st.pool != nil && st.name != nil {
 		if _, err := s.sql.upsertName.Exec(st.name.row()...); err != nil {
-			return s.classify("store the name of "+what, err)
+			return s.Classify("store the name of "+what, err)
 		}
 	}
 	if w := st.withheld; w != nil && (st.old != nil || st.now != nil) {
@@ -142,7 +139,7 @@ func (s *store) writeStep(st step) error {
 			_, err = s.sql.unwithhold.Exec(key(w.Addr))
 		}
 		if err != nil {
-			return s.classify("store that "+what+" is withheld", err)
+			return s.Classify("store that "+what+" is withheld", err)
 		}
 	}
 	if err := s.writeNames(st); err != nil {
@@ -155,7 +152,7 @@ func (s *store) writeStep(st step) error {
 		return err
 	}
 	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.Uptime())...)
-	return s.classify("record "+what, err)
+	return s.Classify("record "+what, err)
 }
 
 // finish runs fn in the transaction that has begun, and commits.

@@ -13,7 +13,8 @@ import (
 // era of the boot, and never equals the kernel's then.
 var comparesBoots = map[string]string{
 	"internal/elapsed/clock.go": "it has the kernel's alone, and arithmetic within one era",
-	"netdb/epoch.go":            "both are the kernel's: the note beside a book is of the machine's clock",
+	"netdb/identity.go":         "both are the kernel's: the boot that the book was last opened in, and this one",
+	"netdb/sqlite/judge.go":     "both are the kernel's: the note beside a book is of the machine's clock",
 	"internal/elapsed/stamp.go": "it has the one comparison, and arithmetic within one era",
 	"netdb/check.go":            "a lease and the change that made it have the very same stamp",
 	"workload/leases.go":        "it compares the times of one era",

@@ -11,8 +11,9 @@ type room struct {
 var rooms = []room{
 	{"migrations", nil, "the schema is text; what it means is netdb's to know"},
 	{"netdb/bookfile", nil, "it keeps files: what is in a book, and whether it may be opened, is decided above it"},
+	{"netdb/sqlite", []string{"migrations", "netdb/bookfile"}, "it has a file open: what its rows mean is decided above it"},
 	{"netdb/free", []string{"internal/ranges"}, "it has ranges of addresses: why one is free, and who gets it, is decided above it"},
-	{"netdb", []string{"migrations", "netdb/bookfile", "netdb/free", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"netdb", []string{"migrations", "netdb/bookfile", "netdb/free", "netdb/sqlite", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
 	{"census", []string{"internal/broadcast"}, "witnesses post here and those that decide read here, so it can depend on neither"},
 	{"workload", []string{"netdb", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},
@@ -105,8 +106,8 @@ type tenant struct {
 }
 
 var tenants = []tenant{
-	{"modernc.org/sqlite", []string{"netdb"}, "one package writes the book, through one connection"},
-	{"database/sql", []string{"netdb", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
+	{"modernc.org/sqlite", []string{"netdb/sqlite"}, "one package opens the book, and how is known there"},
+	{"database/sql", []string{"netdb", "netdb/sqlite", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
 	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/..."},
 		"one package speaks containerd, and the rest is built and tested without it"},
 	{"github.com/containernetworking", []string{"cmd/ipamd-cni"}, "the daemon knows leases, and no protocol of others"},

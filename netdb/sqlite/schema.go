@@ -1,4 +1,4 @@
-package netdb
+package sqlite
 
 import (
 	"cmp"
@@ -38,9 +38,9 @@ var statistics = []object{
 
 // readSchema asks for sqlite_master: SQLite looks every other name, sqlite_schema
 // too, up among what the file defines.
-func readSchema(ctx context.Context, q querier) (schema, error) {
+func readSchema(ctx context.Context, q Querier) (schema, error) {
 	found := make(schema)
-	err := each(ctx, q, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master`, func(s scanner) error {
+	err := Each(ctx, q, `SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master`, func(s Scanner) error {
 		var o object
 		if err := s.Scan(&o.kind, &o.name, &o.table, &o.sql); err != nil {
 			return err
@@ -134,14 +134,14 @@ func (s schema) has(table, column string) bool {
 }
 
 // checkOurs refuses a file whose schema is not its version's.
-func (s *store) checkOurs(ctx context.Context, version int) error {
-	want, err := schemaOf(ctx, s.opts.schema[:version])
+func (f *File) checkOurs(ctx context.Context, version int) error {
+	want, err := schemaOf(ctx, f.Schema[:version])
 	if err != nil {
 		return fmt.Errorf("make the schema: %w", err)
 	}
-	found, err := readSchema(ctx, s.conn)
+	found, err := readSchema(ctx, f.Conn)
 	if err != nil {
-		return s.classify("read the schema", err)
+		return f.Classify("read the schema", err)
 	}
 	if found.sum() == beforeRelease {
 		return ErrOldBuild
