@@ -2,9 +2,7 @@ package allocator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -70,192 +68,11 @@ func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 	return c.choose(ctx, &c.parts[len(c.parts)-1])
 }
 
-// held returns the owner's open lease, unless the wire shows its address
-// under another. A reserved one is then released, so that a retry gets
-// another address and not the conflicted one again; a bound one is held and
-// reported: it is not taken from a sandbox that may be running on a guess.
-func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
-	l, ok := c.Book.Held(c.owner(p))
-	if !ok {
-		return nil, nil
-	}
-	if c.req.Address.IsValid() && c.req.Address != l.Addr {
-		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Text(), l.Interface)
-	}
-	if c.req.PrefixLen != l.PrefixLen {
-		return nil, fmt.Errorf("%w: sandbox %q holds %s on %s, and not %s: release that, or name another interface",
-			netdb.ErrState, l.Sandbox, l.Text(), l.Interface, wanted(c.req.PrefixLen))
-	}
-	if err := c.settle(ctx, l.Addr); err != nil {
-		return nil, err
-	}
-	strangers, claims := new(workload.Leases).Contradicted(l, workload.About(c.Board, l).Seen)
-	if len(claims) > 0 {
-		c.Log.Warn("address of a lease is claimed by another, and its owner is answered", "addr", l.Addr, "sandbox", l.Sandbox,
-			"lease", l.ID, "witness", claims[0].Witness, "port", claims[0].Port, "mac", claims[0].MAC)
-	}
-	if len(strangers) > 0 {
-		c.Log.Warn("address of a lease is in use by another", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
-		if l.State != netdb.Reserved {
-			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under another owner; see whois %s",
-				l.Addr, l.ID, netdb.ErrTaken, strangers[0].Witness, l.Addr)
-		}
-		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
-			return nil, err
-		}
-		c.skipped = append(c.skipped, Skipped{l.Addr, strangers})
-		return nil, nil
-	}
-	// Renew is committed after every change that is under way, for one of them may end
-	// the lease. A change that begins later finds that the owner has been answered.
-	c.answers(l)
-	addr := l.Addr
-	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
-	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
-		return c.held(ctx, p)
-	}
-	if err == nil && len(claims) > 0 {
-		c.claimed = append(c.claimed, Skipped{addr, claims})
-	}
-	return l, err
-}
-
 // answers says that a lease will be answered.
 func (c *call) answers(l *netdb.Lease) {
 	if c.OnAnswer != nil {
 		c.OnAnswer(l, c.req.BindWithin)
 	}
-}
-
-// choose offers addresses to a part that has neither a candidate nor a lease, until
-// one is not seen.
-func (c *call) choose(ctx context.Context, p *part) error {
-	own := true
-	for len(c.skipped) < c.MaxConflicts {
-		candidate, only, err := c.pick(p.pool, own)
-		own = false
-		if err != nil {
-			if errors.Is(err, netdb.ErrExhausted) && len(c.skipped) > 0 {
-				return fmt.Errorf("%w; and %w", err, &ConflictError{c.skipped})
-			}
-			return err
-		}
-		if p.pool != candidate.Pool { // it changed since the request came: its bridge may be another, and not ready
-			p.pool = candidate.Pool
-			if err := c.Gate(p.pool); err != nil {
-				c.Book.Drop(candidate)
-				return err
-			}
-		}
-		var probed bool
-		if addr := candidate.Addr; only || candidate.PrefixLen != 0 { // no prefix is probed ahead
-			probed = c.vet.wait(ctx, addr, func() bool { return len(c.about(candidate).Seen) > 0 })
-		} else {
-			probed = c.vet.take(ctx, addr)
-		}
-		err = c.ask(candidate)
-		var seen *seenError
-		switch {
-		case err == nil:
-			p.candidate, p.only, p.probed = candidate, only, probed
-			return nil
-		case !errors.As(err, &seen):
-			c.Book.Drop(candidate)
-			return err
-		}
-		if err := c.conflict(ctx, candidate, seen.Skipped); err != nil {
-			return err
-		}
-		if only {
-			return onlySeen(seen.Skipped)
-		}
-	}
-	return &ConflictError{c.skipped}
-}
-
-// pick offers the address of a pool that the caller wishes for, that is kept for its
-// sandbox, that it had last (if own), or that is next. only says that it is this one or
-// an error.
-func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bool, err error) {
-	wish := c.req.Address
-	if bits := c.req.PrefixLen; bits != 0 {
-		return c.pickPrefix(p, bits, own)
-	}
-	candidate, only, err = c.Book.PickKept(c.owner(p), c.req.Sandbox, c.Policy)
-	if wish.IsValid() && !(only && p.KeptFor(wish) == c.req.Sandbox) {
-		candidate, err = c.Book.PickAddr(c.owner(p), wish, c.Policy)
-		return candidate, true, err
-	}
-	if only || err != nil {
-		return candidate, only, err
-	}
-	if own {
-		if candidate, own = c.Book.PickOwn(c.owner(p), 0); own {
-			return candidate, false, nil
-		}
-	}
-	candidate, err = c.Book.Pick(p.UID, c.Policy)
-	return candidate, false, err
-}
-
-// pickPrefix is pick of a delegated prefix. None is kept for a sandbox.
-func (c *call) pickPrefix(p *netdb.Pool, bits int, own bool) (candidate netdb.Candidate, only bool, err error) {
-	if wish := c.req.Address; wish.IsValid() {
-		candidate, err = c.Book.PickPrefixAt(c.owner(p), netip.PrefixFrom(wish, bits), c.Policy)
-		return candidate, true, err
-	}
-	if own {
-		if candidate, own = c.Book.PickOwn(c.owner(p), bits); own {
-			return candidate, false, nil
-		}
-	}
-	candidate, err = c.Book.PickPrefix(p.UID, bits, c.Policy)
-	return candidate, false, err
-}
-
-// wanted is what a request asks for.
-func wanted(bits int) string {
-	if bits == 0 {
-		return "an address"
-	}
-	return fmt.Sprintf("a /%d", bits)
-}
-
-// conflict quarantines a candidate with its evidence.
-func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skipped) error {
-	c.skipped = append(c.skipped, s)
-	evidence, err := json.Marshal(s.Seen)
-	if err != nil {
-		return fmt.Errorf("write the evidence about %s: %w", s.Addr, err)
-	}
-	who := c.who
-	who.Reason = netdb.SeenOnWire
-	_, err = c.Book.Quarantine(ctx, who, s.Addr, evidence)
-	if !errors.Is(err, netdb.ErrQuarantineFull) {
-		c.Book.Drop(candidate)
-	}
-	switch {
-	case errors.Is(err, netdb.ErrQuarantineFull):
-		// The address is not given, but neither may strangers on the wire
-		// make all of a pool unusable for as long as a quarantine lasts. It
-		// stays held, so that this call is offered others.
-		c.beyond = append(c.beyond, candidate)
-		if !c.reported.add(s.Addr) {
-			return nil
-		}
-		c.Log.Warn("address in use on the wire is not quarantined: the share is used up", "addr", s.Addr,
-			"witness", s.Seen[0].Witness, "port", s.Seen[0].Port, "mac", s.Seen[0].MAC)
-	case errors.Is(err, netdb.ErrState):
-		// A pass gave it back to its owner between the choice and now: it is not
-		// this call's.
-		return nil
-	case err != nil:
-		return err
-	}
-	if c.OnConflict != nil {
-		c.OnConflict(s)
-	}
-	return nil
 }
 
 // commit takes every candidate or none. A candidate that is seen at the last
@@ -419,23 +236,12 @@ func (c *call) again(ctx context.Context, err error) error {
 	return err
 }
 
-// forgo gives a part's candidate back.
-func (c *call) forgo(p *part) {
-	c.Book.Drop(p.candidate)
-	p.candidate = netdb.Candidate{}
-}
-
 // settle reads the kernel's news so far, and what it knows of addresses.
 func (c *call) settle(ctx context.Context, about ...netip.Addr) error {
 	if err := c.Settle(ctx, about...); err != nil {
 		return c.refused(ctx, err, c.pools...)
 	}
 	return nil
-}
-
-// onlySeen refuses a wished or kept address that is in use.
-func onlySeen(s Skipped) error {
-	return fmt.Errorf("address %s: %w: the %s witness sees it", s.Addr, netdb.ErrTaken, s.Seen[0].Witness)
 }
 
 func (c *call) reservation(p *part) netdb.Reservation {

@@ -1,0 +1,60 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// held returns the owner's open lease, unless the wire shows its address
+// under another. A reserved one is then released, so that a retry gets
+// another address and not the conflicted one again; a bound one is held and
+// reported: it is not taken from a sandbox that may be running on a guess.
+func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
+	l, ok := c.Book.Held(c.owner(p))
+	if !ok {
+		return nil, nil
+	}
+	if c.req.Address.IsValid() && c.req.Address != l.Addr {
+		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Text(), l.Interface)
+	}
+	if c.req.PrefixLen != l.PrefixLen {
+		return nil, fmt.Errorf("%w: sandbox %q holds %s on %s, and not %s: release that, or name another interface",
+			netdb.ErrState, l.Sandbox, l.Text(), l.Interface, wanted(c.req.PrefixLen))
+	}
+	if err := c.settle(ctx, l.Addr); err != nil {
+		return nil, err
+	}
+	strangers, claims := new(workload.Leases).Contradicted(l, workload.About(c.Board, l).Seen)
+	if len(claims) > 0 {
+		c.Log.Warn("address of a lease is claimed by another, and its owner is answered", "addr", l.Addr, "sandbox", l.Sandbox,
+			"lease", l.ID, "witness", claims[0].Witness, "port", claims[0].Port, "mac", claims[0].MAC)
+	}
+	if len(strangers) > 0 {
+		c.Log.Warn("address of a lease is in use by another", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
+		if l.State != netdb.Reserved {
+			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under another owner; see whois %s",
+				l.Addr, l.ID, netdb.ErrTaken, strangers[0].Witness, l.Addr)
+		}
+		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
+			return nil, err
+		}
+		c.skipped = append(c.skipped, Skipped{l.Addr, strangers})
+		return nil, nil
+	}
+	// Renew is committed after every change that is under way, for one of them may end
+	// the lease. A change that begins later finds that the owner has been answered.
+	c.answers(l)
+	addr := l.Addr
+	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
+	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
+		return c.held(ctx, p)
+	}
+	if err == nil && len(claims) > 0 {
+		c.claimed = append(c.claimed, Skipped{addr, claims})
+	}
+	return l, err
+}
