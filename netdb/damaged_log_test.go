@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 const frameSize = 24 + 4096
@@ -184,7 +185,7 @@ func TestF14SalvageBehindABrokenFrame(t *testing.T) {
 			log[tt.at] ^= 0x20
 			l.put(t, log)
 			before := contents(t, filepath.Dir(l.path))
-			s, err := netdb.Salvage(l.path)
+			s, err := salvage.Book(l.path)
 			if err != nil || len(s.Problems) == 0 || s.Epoch == "" {
 				t.Fatalf("%+v, %v", s, err)
 			}

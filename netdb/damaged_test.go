@@ -118,7 +118,7 @@ func wantNextCommands(t *testing.T, err error, path string) {
 // end. Either the refusal names the file and the next commands and leaves
 // every byte as it is, or no lease is missing without a word.
 func TestL13FlippedBytes(t *testing.T) {
-	whole, leases := busyBook(t, t.TempDir())
+	whole, leases := Busy(t, t.TempDir())
 	const page = 4096
 	opened, refused := 0, 0
 	for at := 0; at < len(whole); at += page {

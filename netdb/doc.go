@@ -25,7 +25,7 @@
 //	history  what the file has of the past, on connections of its own
 //	upkeep   what follows a commit: fold the log, prune the history; and Retry
 //
-// An opening makes a store and reads the first index; a checker and [Salvage] read.
+// An opening makes a store and reads the first index; a checker reads.
 //
 // No part has a goroutine of its own. The caller that holds the writer's lock commits.
 // Only the lock holder uses the writing connection, its statements, the mark, the

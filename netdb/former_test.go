@@ -5,11 +5,14 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 var ofOldBook = json.RawMessage(`[{"witness":"book"}]`)
@@ -149,7 +152,7 @@ func TestKeepPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	Close(t, old)
-	s, err := netdb.Salvage(path)
+	s, err := salvage.Book(path)
 	if err != nil || len(s.Problems) > 0 {
 		t.Fatal(s.Problems, err)
 	}
@@ -177,4 +180,42 @@ func TestKeepPools(t *testing.T) {
 		refused(t, b, c, netdb.ErrStaleGeneration)
 	}
 	Check(t, b)
+}
+
+// How a new book rests what the old one had cooling, by the moves that an
+// operator may make: the whole cooldown begins again.
+func TestARebuiltBookRestsWhatCooled(t *testing.T) {
+	dir, c := t.TempDir(), NewClock()
+	opts := Options()
+	opts.Now = c.Now
+	path := filepath.Join(dir, "book.db")
+	b := OpenAt(t, path, opts)
+	Pool(t, b, "default", "10.8.64.0/30")
+	cools := Cool(t, b, Reserve(t, b, "a"))
+	Close(t, b)
+	to, err := bookfile.MoveAside(path, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := salvage.Book(to)
+	if err != nil || len(s.Leases) != 1 || s.Leases[0].State != netdb.Cooling {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	b = OpenAt(t, path, opts)
+	p := Pool(t, b, "default", "10.8.64.0/30")
+	if _, err := b.Quarantine(ctx, operator, s.Leases[0].Addr, evidence); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Clear(b, s.Leases[0].Addr); err != nil {
+		t.Fatal(err)
+	}
+	strict := Policy
+	strict.Strict = true
+	c.Pass(Policy.Cooldown - time.Second)
+	_, err = TryReserve(b, p, "b", strict)
+	wantErr(t, err, netdb.ErrExhausted)
+	c.Pass(time.Second)
+	if l, err := TryReserve(b, p, "b", strict); err != nil || l.Addr != cools.Addr {
+		t.Fatal(l, err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 func noted(words string) netdb.Who {
@@ -57,7 +58,7 @@ func TestF12AHoldIsTheOperatorsAlone(t *testing.T) {
 			t.Errorf("cleared: %+v, %v", cool, err)
 		}
 	}
-	if s, err := netdb.Salvage(path); err != nil || len(s.Problems) > 0 {
+	if s, err := salvage.Book(path); err != nil || len(s.Problems) > 0 {
 		t.Errorf("salvaged: %+v, %v", s, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // soon fails a test when fn does not end: what hangs would hang the whole run.
@@ -93,13 +94,13 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 			refusesForeign(t, path)
 			before := contents(t, filepath.Dir(path))
 			soon(t, "salvaging it", func() {
-				s, err := netdb.Salvage(path)
+				s, err := salvage.Book(path)
 				lost := name == "a table twice" || name == "the list of tables is a view" // SQLite itself reads nothing there
 				_, noRows := tables[strings.TrimSuffix(name, " is a view without an end")]
 				if err != nil || noRows != (len(s.Problems) > 0) && !lost && name != "a constraint less" {
 					t.Errorf("salvaged: %v, %v", s.Problems, err)
 				}
-				if gone := missing(s, []*netdb.Lease{l}); len(gone) > 0 && !lost {
+				if gone := Missing(s.Leases, []*netdb.Lease{l}); len(gone) > 0 && !lost {
 					t.Errorf("%v is not salvaged: %v", gone, s.Problems)
 				}
 			})
@@ -254,9 +255,9 @@ func TestG15G16PlantedFiles(t *testing.T) {
 				})
 				same("a check")
 				soon(t, "salvaging", func() {
-					s, err := netdb.Salvage(path)
+					s, err := salvage.Book(path)
 					if part == ".lock" || part == "-shm" || part == "-journal" {
-						if lost := missing(s, []*netdb.Lease{l}); err != nil || len(lost) > 0 {
+						if lost := Missing(s.Leases, []*netdb.Lease{l}); err != nil || len(lost) > 0 {
 							t.Errorf("salvaged: %v, %v", s.Problems, err)
 						}
 					}

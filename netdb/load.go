@@ -29,7 +29,7 @@ func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index, error)
 		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, x.readPool},
 		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
 		{`SELECT ` + withheldColumns + ` FROM withheld`, x.readWithheld},
-		{`SELECT name, family, generation, configured FROM pool_names`, x.readName},
+		{readPoolNames, x.readName},
 		{`SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, x.readTomb},
 		{readHostNames, x.readHostName},
 		{readSleeps, x.readSleep},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // remove ends a pool as its preview says.
@@ -189,7 +190,7 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 	b = OpenAt(t, path, Options())
 
 	// A rebuild has them, too.
-	salvaged, err := netdb.Salvage(path)
+	salvaged, err := salvage.Book(path)
 	if err != nil || len(salvaged.Problems) > 0 || len(salvaged.Leases) != len(want)+1 {
 		t.Fatalf("%+v, %v", salvaged, err)
 	}

@@ -181,11 +181,3 @@ const quarantineMost = 1 << 16
 func (o *Options) mostQuarantined(size uint64) int {
 	return int(max(1, min(float64(size)*o.QuarantineShare, quarantineMost)))
 }
-
-// hold is the operator's words that a change left on a row.
-func (c *Change) hold() string {
-	if c.To == Quarantined && c.From != Releasing {
-		return c.Who.Note
-	}
-	return ""
-}

@@ -59,6 +59,9 @@ func checkName(field, s string) error {
 	return nil
 }
 
+// IsInterface reports whether the kernel takes a name for an interface.
+func IsInterface(s string) bool { return checkInterface(s) == nil }
+
 func checkInterface(s string) error {
 	if s == "" || len(s) > MaxInterface || s == "." || s == ".." {
 		return invalid("interface", "%q is no interface name of 1 to %d bytes", s, MaxInterface)

@@ -283,6 +283,8 @@ func scanPool(s sqlite.Scanner) (*Pool, error) {
 	return &p, json.Unmarshal([]byte(spec), &p.PoolSpec)
 }
 
+const readPoolNames = `SELECT name, family, generation, configured FROM pool_names`
+
 const (
 	withheldColumns = `ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,
 		since_wall, since_boot, since_boot_id, evidence, hold, ` + withheldPlumbing

@@ -19,6 +19,7 @@ import (
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // bookOf010 is a book that ipamd 0.1.0 made and had open when it was killed: its file, which
@@ -205,7 +206,7 @@ func TestL14ABookOfEachSchema(t *testing.T) {
 		}
 		if version > 4 { // as an owner has paused it
 			raw(t, path, `INSERT INTO sleeps (lease_id, rev, mode, do_pause, policy, flight) SELECT id, rev, 'freeze', 0, '', '' FROM leases WHERE state = 'bound' LIMIT 1`)
-			if s, err := netdb.Salvage(path); err != nil || len(s.Sleeps) != 1 || len(s.Problems) > 0 {
+			if s, err := salvage.Book(path); err != nil || len(s.Sleeps) != 1 || len(s.Problems) > 0 {
 				t.Errorf("of schema %d: %+v, %v", version, s, err)
 			}
 		}
@@ -231,7 +232,7 @@ func TestL14ABookOfEachSchema(t *testing.T) {
 // not changed; stopped or killed, by a start and by a look. What it held is salvaged.
 func TestABookOfBeforeTheReleaseIsRefusedAndSalvaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
-	_, leases := busyBook(t, filepath.Dir(path))
+	_, leases := Busy(t, filepath.Dir(path))
 	BeforeRelease(t, path)
 	db, conn := rawConn(t, path)
 	if _, err := conn.ExecContext(ctx, `UPDATE book SET boot_id = 'another'`); err != nil { // in the log alone
@@ -252,11 +253,11 @@ func TestABookOfBeforeTheReleaseIsRefusedAndSalvaged(t *testing.T) {
 					t.Errorf("read-only %v: %v", readOnly, err)
 				}
 			}
-			s, err := netdb.Salvage(path)
+			s, err := salvage.Book(path)
 			if err != nil || len(s.Problems) > 0 || s.RunnerUID != "r1" || s.Runtime != "c1" || s.Epoch == "" {
 				t.Errorf("salvaged %+v, %v", s, err)
 			}
-			if gone := missing(s, leases); len(gone) > 0 || len(s.Leases) != len(leases) {
+			if gone := Missing(s.Leases, leases); len(gone) > 0 || len(s.Leases) != len(leases) {
 				t.Errorf("%d are salvaged, without %v", len(s.Leases), gone)
 			}
 			if after := contents(t, filepath.Dir(path)); !maps.Equal(after, before) {
@@ -269,12 +270,12 @@ func TestABookOfBeforeTheReleaseIsRefusedAndSalvaged(t *testing.T) {
 // Without its rows the history of such a book says who held what.
 func TestABookOfBeforeTheReleaseWithoutItsRows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
-	_, leases := busyBook(t, filepath.Dir(path))
+	_, leases := Busy(t, filepath.Dir(path))
 	BeforeRelease(t, path)
 	raw(t, path, `DELETE FROM leases`)
-	s, err := netdb.Salvage(path)
-	if err != nil || len(missing(s, leases)) > 0 {
-		t.Errorf("without %v: %v, %v", missing(s, leases), s.Problems, err)
+	s, err := salvage.Book(path)
+	if err != nil || len(Missing(s.Leases, leases)) > 0 {
+		t.Errorf("without %v: %v, %v", Missing(s.Leases, leases), s.Problems, err)
 	}
 	if !slices.IsSortedFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) }) {
 		t.Error("they are not in the order of their addresses")

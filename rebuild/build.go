@@ -11,12 +11,13 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // Build makes a book at a path, from the witnesses and what was salvaged, and
 // closes it. A preview neither makes nor repairs a bridge.
-func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (report *Report, err error) {
+func (r *Rebuild) Build(ctx context.Context, at string, old salvage.Found) (report *Report, err error) {
 	cfg := r.Config
 	cfg.Book.Path = at
 	cfg.Book.Synchronous = "normal" // a book that is half made is thrown away, and Seal makes a whole one durable
@@ -66,7 +67,7 @@ func (r *Rebuild) Build(ctx context.Context, at string, old netdb.Salvaged) (rep
 // begin makes the new book with the pools of the old one, before the configuration is
 // read: one that has not changed undoes no change of a pool that came later, nor the
 // removal of one.
-func (r *Rebuild) begin(ctx context.Context, cfg config.Config, old netdb.Salvaged) (leftOut []error, err error) {
+func (r *Rebuild) begin(ctx context.Context, cfg config.Config, old salvage.Found) (leftOut []error, err error) {
 	b, err := netdb.Open(cfg.Book.Path, cfg.BookOptions())
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (r *Rebuild) begin(ctx context.Context, cfg config.Config, old netdb.Salvag
 
 // sameRunner refuses the book of another runner or machine: what it
 // withheld says nothing about this one.
-func sameRunner(old netdb.Salvaged, now netdb.Info) error {
+func sameRunner(old salvage.Found, now netdb.Info) error {
 	switch {
 	case old.RunnerUID != "" && old.RunnerUID != now.RunnerUID:
 		return fmt.Errorf("%w: it is runner %q's, this is runner %q; if that is meant, move it away by hand", netdb.ErrIdentity, old.RunnerUID, now.RunnerUID)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // A delegated prefix of the old book of which a part is another's now, or no pool's, or the
@@ -26,7 +27,7 @@ func TestAPrefixIsKeptInParts(t *testing.T) {
 		return &netdb.Lease{Addr: addr(first), PrefixLen: bits, State: state, Sandbox: "s", UID: "s", Interface: "eth0"}
 	}
 	named := netip.MustParsePrefix("10.8.64.64/28")
-	r := &restorer{Book: b, verb: "rebuild", old: netdb.Salvaged{
+	r := &restorer{Book: b, verb: "rebuild", old: salvage.Found{
 		Leases: []*netdb.Lease{lease("10.8.64.0", 28, netdb.Bound), lease("10.8.64.16", 28, netdb.Cooling), lease("10.8.64.48", 28, netdb.Bound), lease("10.9.0.0", 16, netdb.Bound)},
 		Named:  []netdb.Range{{From: named.Addr(), To: addr("10.8.64.79")}},
 	}}

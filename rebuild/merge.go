@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -28,7 +29,7 @@ type Outcome struct {
 
 // A merged is two records that are made into one book. Of an address it has one row.
 type merged struct {
-	netdb.Salvaged
+	salvage.Found
 	from        map[netip.Addr]string // where its row is from
 	leftOut     []Outcome
 	unexplained []string // of the report
@@ -42,8 +43,8 @@ type merged struct {
 // know: addresses without a row, and the owner of one that the present book could only
 // quarantine, or saw only another end with. Of a delegated prefix in which the other record
 // wins a part comes the rest.
-func merge(older, present netdb.Salvaged, source string) merged {
-	out := merged{Salvaged: netdb.Salvaged{
+func merge(older, present salvage.Found, source string) merged {
+	out := merged{Found: salvage.Found{
 		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
 		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: make(map[netip.Addr]netdb.Withheld),
 	}, from: make(map[netip.Addr]string), source: source, behind: make(map[*netdb.Lease]*netdb.Lease)}

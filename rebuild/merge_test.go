@@ -11,12 +11,13 @@ import (
 
 	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // record makes a record of rows like "2 id bound sandbox", of 10.8.64.2, or "16/28 id bound
 // sandbox".
-func record(rows string, ended ...string) netdb.Salvaged {
-	s := netdb.Salvaged{Ended: make(map[string]bool)}
+func record(rows string, ended ...string) salvage.Found {
+	s := salvage.Found{Ended: make(map[string]bool)}
 	for i, row := range strings.Split(rows, ", ") {
 		f := append(strings.Fields(row), "", "", "", "")
 		if f[0] == "" {
@@ -131,7 +132,7 @@ func TestMergeKeepsWhatIsHeld(t *testing.T) {
 // has there: behind another's lease it would take that one's id away.
 func TestMergeOfWithheld(t *testing.T) {
 	older, present := record("2 a quarantined x, 3 b quarantined y, 16/31 c quarantined z"), record("3 d bound w, 17 e bound v, 20 f cooling u")
-	withhold := func(r *netdb.Salvaged) {
+	withhold := func(r *salvage.Found) {
 		r.Withheld = make(map[netip.Addr]netdb.Withheld)
 		for _, l := range r.Leases {
 			if l.State != netdb.Bound {
@@ -213,9 +214,9 @@ func TestMergeOfPools(t *testing.T) {
 	pool := func(name, prefix string, generation int64) *netdb.Pool {
 		return &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix)}, UID: name, Generation: generation}
 	}
-	older := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4), pool("around", "10.8.64.0/24", 6)},
+	older := salvage.Found{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4), pool("around", "10.8.64.0/24", 6)},
 		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "older"}, {Name: "gone", Family: 4, Generation: 9}}}
-	present := netdb.Salvaged{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
+	present := salvage.Found{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
 		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "now"}, {Name: "removed", Family: 4, Generation: 3}}}
 	present.Leases = record("16/28 a bound x").Leases
 	present.Leases[0].PoolUID = "kept" // outside of it

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // A poolKey is what no two pools share.
@@ -28,7 +29,7 @@ func keyOf(p *netdb.Pool) poolKey {
 // book has a lower generation, having been begun anew, what was sent below the older one's
 // stays refused. That itself may be sent again. A pool in which the present book has a lease of
 // another is left out, as it would be refused there: its gateway could be that lease's.
-func (m *merged) mergePools(older, present *netdb.Salvaged, source string) {
+func (m *merged) mergePools(older, present *salvage.Found, source string) {
 	sent := make(map[poolKey]int64) // the last generation of each name
 	was := make(map[poolKey]*netdb.Pool)
 	for _, n := range older.Names {
@@ -79,7 +80,7 @@ func (m *merged) mergePools(older, present *netdb.Salvaged, source string) {
 }
 
 // leaseIn returns a row of a record that is in a pool of another one, outside of its own.
-func leaseIn(s *netdb.Salvaged, p *netdb.Pool) *netdb.Lease {
+func leaseIn(s *salvage.Found, p *netdb.Pool) *netdb.Lease {
 	i := slices.IndexFunc(s.Leases, func(l *netdb.Lease) bool {
 		return l.PoolUID != p.UID && l.Prefix().Overlaps(p.Prefix) && slices.ContainsFunc(s.Pools, func(own *netdb.Pool) bool { return own.UID == l.PoolUID })
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/reconciler"
 )
 
@@ -84,7 +85,7 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 // replace builds a book from old, has describe complete its report, and moves it in at s; a
 // preview builds it elsewhere and throws it away. finishes is what ends a replacement that was
 // cut short.
-func (r *Rebuild) replace(ctx context.Context, s Swap, old netdb.Salvaged, finishes string, describe func(*Report)) (*Report, error) {
+func (r *Rebuild) replace(ctx context.Context, s Swap, old salvage.Found, finishes string, describe func(*Report)) (*Report, error) {
 	at := s.Rebuilding()
 	if r.Preview {
 		dir, err := os.MkdirTemp("", "ipamd-preview-")
@@ -149,7 +150,7 @@ func (r *Rebuild) reason() (why, err error) {
 	}
 	var found []netdb.Violation
 	if errors.Is(err, netdb.ErrOlderSchema) {
-		if found, err = netdb.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
+		if found, err = salvage.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
 			return netdb.ErrDamaged, nil
 		}
 	} else if err == nil {
@@ -170,9 +171,9 @@ func (r *Rebuild) reason() (why, err error) {
 
 // salvage reads what it can of the old book. In a file that need not have been
 // one, a page that can be read is asked for: it may be another program's.
-func (r *Rebuild) salvage(strange bool) (netdb.Salvaged, error) {
+func (r *Rebuild) salvage(strange bool) (salvage.Found, error) {
 	path := r.Config.Book.Path
-	old, err := netdb.Salvage(path)
+	old, err := salvage.Book(path)
 	if errors.Is(err, os.ErrNotExist) {
 		old.Problems, err = append(old.Problems, "the book itself is not there, only its log, in which nothing can be read without it"), nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -27,7 +28,7 @@ func (r *restorer) who(actor netdb.Actor) netdb.Who {
 type restorer struct {
 	*netdb.Book
 	verb      string // that makes the book
-	old       netdb.Salvaged
+	old       salvage.Found
 	leases    *workload.Leases // of the old book
 	census    census.Census
 	plugOf    func(ctx context.Context, hostInterface, netns string) (index int, inode uint64)

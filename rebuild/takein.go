@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // A TakeIn makes a new book from an older record, the present book and what lives now: a
@@ -75,37 +76,37 @@ func (k *TakeIn) Run(ctx context.Context) (*Report, error) {
 
 // read reads the older record, all of it or not at all: of a book, what is broken may be
 // what matters.
-func (k *TakeIn) read() (netdb.Salvaged, error) {
+func (k *TakeIn) read() (salvage.Found, error) {
 	if mine, err := os.Stat(k.Config.Book.Path); err == nil {
 		if st, err := os.Stat(k.File); err == nil && os.SameFile(st, mine) {
-			return netdb.Salvaged{}, fmt.Errorf("%s is the present book itself; name another file", k.File)
+			return salvage.Found{}, fmt.Errorf("%s is the present book itself; name another file", k.File)
 		}
 	}
 	if k.Import {
-		return netdb.ReadPredecessor(k.File)
+		return salvage.Predecessor(k.File)
 	}
 	opts := config.Default().BookOptions()
 	opts.ReadOnly = true
 	var found []netdb.Violation
 	b, err := netdb.Open(k.File, opts)
 	if errors.Is(err, netdb.ErrOlderSchema) {
-		found, err = netdb.CheckMigrated(context.Background(), k.File, opts)
+		found, err = salvage.CheckMigrated(context.Background(), k.File, opts)
 	} else if err == nil {
 		found, err = b.Check(context.Background())
 		err = errors.Join(err, b.Close())
 	}
 	if err != nil {
-		return netdb.Salvaged{}, fmt.Errorf("read the backup: %w", err)
+		return salvage.Found{}, fmt.Errorf("read the backup: %w", err)
 	}
 	if len(found) > 0 {
-		return netdb.Salvaged{}, fmt.Errorf(`read the backup: %s: %w: %d violations, as %s; "ipamd check %s" lists them`, k.File, netdb.ErrDamaged, len(found), found[0], k.File)
+		return salvage.Found{}, fmt.Errorf(`read the backup: %s: %w: %d violations, as %s; "ipamd check %s" lists them`, k.File, netdb.ErrDamaged, len(found), found[0], k.File)
 	}
-	return netdb.Salvage(k.File)
+	return salvage.Book(k.File)
 }
 
 // present reads the book that is there, and says what it is in words. It refuses one that a
 // daemon has open, and one that is another program's file.
-func (k *TakeIn) present() (old netdb.Salvaged, is string, err error) {
+func (k *TakeIn) present() (old salvage.Found, is string, err error) {
 	path := k.Config.Book.Path
 	switch st, err := os.Lstat(path); {
 	case errors.Is(err, os.ErrNotExist):
@@ -127,7 +128,7 @@ func (k *TakeIn) present() (old netdb.Salvaged, is string, err error) {
 		err = book.Close()
 	case errors.Is(err, netdb.ErrOlderSchema):
 		is = "it was whole, and an older ipamd's"
-		if _, err = netdb.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
+		if _, err = salvage.CheckMigrated(context.Background(), path, opts); errors.Is(err, netdb.ErrDamaged) {
 			is, err = err.Error(), nil
 		}
 	case errors.Is(err, netdb.ErrDamaged), errors.Is(err, netdb.ErrOldBuild):
@@ -136,14 +137,14 @@ func (k *TakeIn) present() (old netdb.Salvaged, is string, err error) {
 	if err != nil {
 		return old, "", err
 	}
-	old, err = netdb.Salvage(path)
+	old, err = salvage.Book(path)
 	return old, is, err
 }
 
 // holder settles whose the new book is. A configuration that names a runner is right. Where
 // it names none a book that was lost has been begun anew under a name that was made up, so
 // the backup's is right, if it is of the same machine as the present one.
-func (k *TakeIn) holder(m *merged, older, present netdb.Salvaged) error {
+func (k *TakeIn) holder(m *merged, older, present salvage.Found) error {
 	if a, b := older.MachineID, present.MachineID; a != "" && b != "" && a != b {
 		return fmt.Errorf("%w: the %s was made on machine %s, the present book on %s: %s", netdb.ErrIdentity, k.source(), a, b, howToMove)
 	}
@@ -171,7 +172,7 @@ func (k *TakeIn) make(ctx context.Context, s Swap, m *merged, was string) (*Repo
 	r.done = func(made *restorer, report *Report) {
 		report.Became, report.Unexplained = m.outcomes(made.Book, made.census), append(report.Unexplained, m.unexplained...)
 	}
-	report, err := r.replace(ctx, s, m.Salvaged, `"ipamd rebuild"`, func(report *Report) {
+	report, err := r.replace(ctx, s, m.Found, `"ipamd rebuild"`, func(report *Report) {
 		report.Broken, report.WasEpoch = was, m.Epoch
 		report.Verb, report.File = k.verb(), k.File
 	})

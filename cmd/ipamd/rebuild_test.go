@@ -21,8 +21,8 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/rebuild"
 )
 
@@ -494,7 +494,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 			s := rebuild.Swap{Path: w.cfg.Book.Path}
 			until(t, w, s, func() {
 				r := rebuild.Rebuild{Config: w.cfg, Open: partsOf(slog.New(slog.NewTextHandler(w.log, nil)), w.ns.Path())}
-				salvaged, err := netdb.Salvage(s.Path)
+				salvaged, err := salvage.Book(s.Path)
 				must(t, err)
 				_, err = r.Build(ctx, s.Rebuilding(), salvaged)
 				must(t, err)

@@ -14,6 +14,7 @@ var rooms = []room{
 	{"netdb/sqlite", []string{"migrations", "netdb/bookfile"}, "it has a file open: what its rows mean is decided above it"},
 	{"netdb/free", []string{"internal/ranges"}, "it has ranges of addresses: why one is free, and who gets it, is decided above it"},
 	{"netdb", []string{"migrations", "netdb/bookfile", "netdb/free", "netdb/sqlite", "internal/elapsed", "internal/ranges"}, "the book is right whatever the wire, the runtime and the socket say: it cannot ask them"},
+	{"netdb/salvage", []string{"netdb", "netdb/bookfile", "netdb/sqlite"}, "it reads files that are no book of ours any more: the book itself never does"},
 	{"census", []string{"internal/broadcast"}, "witnesses post here and those that decide read here, so it can depend on neither"},
 	{"workload", []string{"netdb", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},
@@ -56,7 +57,7 @@ var rooms = []room{
 	{"config", []string{"api", "netdb", "netdb/bookfile", "internal/nearest", "internal/ranges"}, "options are values: what acts on them is given them, and knows no file"},
 	{"config/reload", []string{"config", "internal/logging", "internal/supervisor", "netdb"}, "it has the book take over what a file says; what follows from that, the rooms read in the book"},
 	{"metrics", []string{"allocator", "api", "bridge", "census", "enforce", "netdb", "reconciler", "server", "wake", "wake/catch", "wake/idle", "warm", "watchdog"}, "it counts what rooms did and reads what they know: no room depends on being counted"},
-	{"rebuild", []string{"census", "config", "netdb", "netdb/bookfile", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
+	{"rebuild", []string{"census", "config", "netdb", "netdb/bookfile", "netdb/salvage", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
 	{"docker", []string{"api", "client", "server/socket"}, "other people's protocol, on a socket of its own: it asks the daemon as any client does"},
 	{"cmd/ipamd", []string{"adoption", "allocation", "allocator", "api", "binding", "bridge", "census", "client", "config", "config/reload", "docker", "doctor", "enforce", "gateways", "metrics", "migrations", "netdb", "orphans", "plumb/helper", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/idle", "wake/tasks", "warm", "watchdog",
 		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
@@ -107,7 +108,7 @@ type tenant struct {
 
 var tenants = []tenant{
 	{"modernc.org/sqlite", []string{"netdb/sqlite"}, "one package opens the book, and how is known there"},
-	{"database/sql", []string{"netdb", "netdb/sqlite", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
+	{"database/sql", []string{"netdb", "netdb/sqlite", "netdb/salvage", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
 	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/..."},
 		"one package speaks containerd, and the rest is built and tested without it"},
 	{"github.com/containernetworking", []string{"cmd/ipamd-cni"}, "the daemon knows leases, and no protocol of others"},

@@ -1,4 +1,4 @@
-package netdb
+package salvage
 
 import (
 	"context"
@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -27,34 +26,18 @@ var predecessorColumns = map[string][]string{
 	"interfaces": {"name", "reserved"},
 }
 
-// ReadPredecessor reads the file of the program that kept the addresses before ipamd, on a
-// copy: not a byte of it changes. It has no owners. An address that it holds is a bound
+// Predecessor reads the file of the program that kept the addresses before ipamd. It has no owners. An address that it holds is a bound
 // lease without a sandbox, one that it released cools, and an interface name has no holder.
 // A row that cannot be understood is in Problems, by its table, its key and the field; its
 // address, where that can be read, is held. A file without its tables is refused.
-func ReadPredecessor(path string) (s Salvaged, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), salvageWithin)
-	defer cancel()
-	real, err := bookfile.RealPath(path)
-	if err == nil {
-		err = s.predecessor(ctx, real)
-	}
-	if err != nil {
-		return Salvaged{}, fmt.Errorf("read %s: %w", path, err)
+func Predecessor(path string) (s Found, err error) {
+	if err := onCopy(context.Background(), "read", path, []string{"", bookfile.LogEnd}, s.predecessor); err != nil {
+		return Found{}, err
 	}
 	return s, nil
 }
 
-func (s *Salvaged) predecessor(ctx context.Context, path string) error {
-	dir, err := os.MkdirTemp("", "ipamd-import-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	copied := filepath.Join(dir, "book.db")
-	if err := bookfile.Copy(ctx, path, copied, "", bookfile.LogEnd); err != nil {
-		return err
-	}
+func (s *Found) predecessor(ctx context.Context, _, copied string) error {
 	if is, err := sqlite.IsFile(copied); err != nil || !is {
 		return fmt.Errorf("%w: it is no SQLite database", ErrNotPredecessor)
 	}
@@ -67,10 +50,10 @@ func (s *Salvaged) predecessor(ctx context.Context, path string) error {
 		return err
 	}
 	s.Ended = make(map[string]bool)
-	err = errors.Join(sqlite.Each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*Lease)}).read),
+	err = errors.Join(sqlite.Each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*netdb.Lease)}).read),
 		sqlite.Each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets`, s.readSubnet),
 		sqlite.Each(ctx, c, `SELECT name, reserved FROM interfaces`, s.readInterface))
-	slices.SortFunc(s.Leases, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
+	slices.SortFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) })
 	return err
 }
 
@@ -82,7 +65,7 @@ func isPredecessors(ctx context.Context, q sqlite.Querier) error {
 		if errors.Is(err, sql.ErrNoRows) || err == nil && kind != "table" {
 			return fmt.Errorf("%w: it has no table %s", ErrNotPredecessor, table)
 		} else if err != nil {
-			return fmt.Errorf("%w: its schema cannot be read: %w", ErrDamaged, err)
+			return fmt.Errorf("%w: its schema cannot be read: %w", netdb.ErrDamaged, err)
 		}
 		has := make(map[string]bool)
 		if err := sqlite.Each(ctx, q, `SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0`, func(sc sqlite.Scanner) error {
@@ -110,13 +93,13 @@ func wholeCopy(ctx context.Context, q sqlite.Querier) error {
 		err = errors.New(verdict)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: %w", netdb.ErrDamaged, err)
 	}
 	return nil
 }
 
 // badRow notes what is wrong with a field of a row.
-func (s *Salvaged) badRow(table string, key any, field, format string, args ...any) {
+func (s *Found) badRow(table string, key any, field, format string, args ...any) {
 	s.Problems = append(s.Problems, fmt.Sprintf("table %s, row %s, field %s: ", table, quoted(key), field)+fmt.Sprintf(format, args...))
 }
 
@@ -135,8 +118,8 @@ func quoted(v any) string {
 
 // ips reads the rows of ips.
 type ips struct {
-	*Salvaged
-	at map[netip.Addr]*Lease
+	*Found
+	at map[netip.Addr]*netdb.Lease
 }
 
 // read reads a row. What it says of an address and cannot be understood counts as
@@ -152,11 +135,11 @@ func (s *ips) read(sc sqlite.Scanner) error {
 		return nil
 	}
 	if twin := s.at[a]; twin != nil { // 10.8.64.2 has one spelling, an IPv6 address many
-		twin.State, twin.Since = Bound, Stamp{}
+		twin.State, twin.Since = netdb.Bound, netdb.Stamp{}
 		s.badRow("ips", ip, "ip", "%s is there twice: it counts as held", a)
 		return nil
 	}
-	l := &Lease{Addr: a, State: Bound, Rev: int64(len(s.Leases) + 1)}
+	l := &netdb.Lease{Addr: a, State: netdb.Bound, Rev: int64(len(s.Leases) + 1)}
 	s.Leases, s.at[a] = append(s.Leases, l), l
 	if !plain {
 		s.badRow("ips", ip, "ip", "it is spelled otherwise than %s: it counts as held", a)
@@ -183,7 +166,7 @@ func (s *ips) read(sc sqlite.Scanner) error {
 	case held:
 		s.badRow("ips", ip, "released_at", "it is set, and reserved is 1: it counts as held")
 	default:
-		l.State, l.Since.Wall, l.Rev = Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
+		l.State, l.Since.Wall, l.Rev = netdb.Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
 	}
 	return nil
 }
@@ -219,7 +202,7 @@ func flag(v any) (is, ok bool) {
 
 // readSubnet reads a row of subnets. The pools are the configuration's, so it is only
 // reported.
-func (s *Salvaged) readSubnet(sc sqlite.Scanner) error {
+func (s *Found) readSubnet(sc sqlite.Scanner) error {
 	var cidr, parent, identifier, reserved any
 	if err := sc.Scan(&cidr, &parent, &identifier, &reserved); err != nil {
 		return err
@@ -251,14 +234,14 @@ func (s *Salvaged) readSubnet(sc sqlite.Scanner) error {
 }
 
 // readInterface reads a row of interfaces.
-func (s *Salvaged) readInterface(sc sqlite.Scanner) error {
+func (s *Found) readInterface(sc sqlite.Scanner) error {
 	var name, reserved any
 	if err := sc.Scan(&name, &reserved); err != nil {
 		return err
 	}
 	text, _ := name.(string)
-	if checkInterface(text) != nil {
-		s.badRow("interfaces", name, "name", "%s is no interface name of 1 to %d bytes", quoted(name), MaxInterface)
+	if !netdb.IsInterface(text) {
+		s.badRow("interfaces", name, "name", "%s is no interface name of 1 to %d bytes", quoted(name), netdb.MaxInterface)
 		return nil
 	}
 	if held, ok := flag(reserved); !ok {
@@ -266,6 +249,6 @@ func (s *Salvaged) readInterface(sc sqlite.Scanner) error {
 	} else if !held {
 		return nil
 	}
-	s.HostNames = append(s.HostNames, HostName{Name: text})
+	s.HostNames = append(s.HostNames, netdb.HostName{Name: text})
 	return nil
 }

@@ -1,7 +1,10 @@
-package netdb_test
+package salvage_test
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,7 +12,42 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/netdb"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
+
+var (
+	ctx      = context.Background()
+	client   = Who(netdb.ByClient, "released")
+	operator = Who(netdb.ByOperator, "set_aside")
+	evidence = json.RawMessage(`[{"witness":"netns"}]`)
+)
+
+// files lists what is in a folder.
+func files(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// raw runs a script on a file, past ipamd.
+func raw(t *testing.T, path, script string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(script); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // predecessors makes a file as the predecessor did, with rows more.
 func predecessors(t *testing.T, rows string) string {
@@ -23,7 +61,7 @@ func predecessors(t *testing.T, rows string) string {
 
 // What the predecessor held is held, what it released rests in the order of its release,
 // and each row that means nothing is named by table, key and field, with its address held.
-func TestReadPredecessor(t *testing.T) {
+func TestPredecessor(t *testing.T) {
 	path := predecessors(t, `
 		INSERT INTO ips VALUES ('10.8.64.10', '10.8.64.0/24', 1, NULL), ('10.8.64.2', '10.8.64.0/24', 1, NULL),
 			('10.8.64.3', '10.8.64.0/24', 0, 1700000100), ('10.8.64.4', '10.8.64.0/24', 0, 1700000000);
@@ -33,7 +71,7 @@ func TestReadPredecessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := netdb.ReadPredecessor(path)
+	s, err := salvage.Predecessor(path)
 	if err != nil || len(s.Problems) > 0 {
 		t.Fatal(s.Problems, err)
 	}
@@ -56,7 +94,7 @@ func TestReadPredecessor(t *testing.T) {
 }
 
 // Tables of the same columns that were made WITHOUT ROWID are read as the others are.
-func TestReadPredecessorWithoutRowids(t *testing.T) {
+func TestPredecessorWithoutRowids(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "net.db")
 	raw(t, path, `CREATE TABLE ips (ip TEXT PRIMARY KEY, subnet TEXT, reserved INTEGER, released_at INTEGER) WITHOUT ROWID;
 		CREATE TABLE subnets (cidr TEXT PRIMARY KEY, parent TEXT, identifier TEXT, reserved INTEGER) WITHOUT ROWID;
@@ -64,13 +102,13 @@ func TestReadPredecessorWithoutRowids(t *testing.T) {
 		INSERT INTO ips VALUES ('10.8.64.3', '10.8.64.0/24', 1, NULL), ('10.8.64.2', '10.8.64.0/24', 0, 1700000000);
 		INSERT INTO subnets VALUES ('10.8.64.0/24', NULL, 'runner', 1);
 		INSERT INTO interfaces VALUES ('veth1', 1);`)
-	s, err := netdb.ReadPredecessor(path)
+	s, err := salvage.Predecessor(path)
 	if err != nil || len(s.Problems) > 0 || len(s.Leases) != 2 || s.Leases[0].State != netdb.Cooling || s.Leases[1].State != netdb.Bound || len(s.Subnets) != 1 || len(s.HostNames) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
-func TestReadPredecessorsBadRows(t *testing.T) {
+func TestPredecessorsBadRows(t *testing.T) {
 	for name, bad := range map[string]struct {
 		row, says string
 		held      bool
@@ -102,7 +140,7 @@ func TestReadPredecessorsBadRows(t *testing.T) {
 		"a name held by a word":     {`INSERT INTO interfaces VALUES ('veth1', 'x')`, `row "veth1", field reserved: "x"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := netdb.ReadPredecessor(predecessors(t, bad.row))
+			s, err := salvage.Predecessor(predecessors(t, bad.row))
 			if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], bad.says) {
 				t.Fatalf("%q, %v, want %s", s.Problems, err, bad.says)
 			}
@@ -115,13 +153,13 @@ func TestReadPredecessorsBadRows(t *testing.T) {
 
 // A page of the predecessor's file is damaged: the file is refused whole, wherever the page
 // lies, and so is what reads of it without an error; and it stays, byte for byte, what it was.
-func TestReadPredecessorOfADamagedPage(t *testing.T) {
+func TestPredecessorOfADamagedPage(t *testing.T) {
 	whole := predecessors(t, `INSERT INTO ips SELECT '10.8.' || (value / 250) || '.' || (value % 250), '10.8.0.0/16', 1, NULL FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 4000) SELECT value FROM n)`)
 	was, err := os.ReadFile(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := netdb.ReadPredecessor(whole); err != nil || len(s.Leases) != 4000 {
+	if s, err := salvage.Predecessor(whole); err != nil || len(s.Leases) != 4000 {
 		t.Fatalf("%d rows, %v", len(s.Leases), err)
 	}
 	const page = 4096
@@ -143,7 +181,7 @@ func TestReadPredecessorOfADamagedPage(t *testing.T) {
 			if err := os.WriteFile(path, damaged, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := netdb.ReadPredecessor(path); !errors.Is(err, netdb.ErrDamaged) || len(s.Leases) > 0 || !strings.Contains(err.Error(), path) {
+			if s, err := salvage.Predecessor(path); !errors.Is(err, netdb.ErrDamaged) || len(s.Leases) > 0 || !strings.Contains(err.Error(), path) {
 				t.Errorf("%d rows, %v", len(s.Leases), err)
 			}
 			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, damaged) {
@@ -157,7 +195,7 @@ func TestReadPredecessorOfADamagedPage(t *testing.T) {
 }
 
 // What is not the predecessor's file, or not all of it, is refused whole.
-func TestReadPredecessorRefuses(t *testing.T) {
+func TestPredecessorRefuses(t *testing.T) {
 	dir := t.TempDir()
 	made := func(name, script string) string {
 		path := filepath.Join(dir, name)
@@ -183,7 +221,7 @@ func TestReadPredecessorRefuses(t *testing.T) {
 	for name, path := range map[string]string{
 		"not there": filepath.Join(dir, "none"), "a folder": dir, "a device": link,
 	} {
-		if _, err := netdb.ReadPredecessor(path); err == nil {
+		if _, err := salvage.Predecessor(path); err == nil {
 			t.Errorf("%s was read", name)
 		}
 	}
@@ -192,13 +230,13 @@ func TestReadPredecessorRefuses(t *testing.T) {
 		class error
 		says  string
 	}{
-		"text":       {text, netdb.ErrNotPredecessor, "no SQLite database"},
-		"other":      {made("other", `CREATE TABLE ips (ip TEXT)`), netdb.ErrNotPredecessor, "no column"},
-		"no tables":  {made("none.db", `CREATE TABLE x (ip TEXT)`), netdb.ErrNotPredecessor, "no table ips"},
-		"a view":     {made("view.db", `CREATE VIEW ips AS SELECT 1 AS ip, 2 AS subnet, 3 AS reserved, 4 AS released_at`), netdb.ErrNotPredecessor, "no table ips"},
+		"text":       {text, salvage.ErrNotPredecessor, "no SQLite database"},
+		"other":      {made("other", `CREATE TABLE ips (ip TEXT)`), salvage.ErrNotPredecessor, "no column"},
+		"no tables":  {made("none.db", `CREATE TABLE x (ip TEXT)`), salvage.ErrNotPredecessor, "no table ips"},
+		"a view":     {made("view.db", `CREATE VIEW ips AS SELECT 1 AS ip, 2 AS subnet, 3 AS reserved, 4 AS released_at`), salvage.ErrNotPredecessor, "no table ips"},
 		"half of it": {torn, netdb.ErrDamaged, ""},
 	} {
-		if s, err := netdb.ReadPredecessor(want.path); !errors.Is(err, want.class) || !strings.Contains(err.Error(), want.says) || len(s.Leases) > 0 {
+		if s, err := salvage.Predecessor(want.path); !errors.Is(err, want.class) || !strings.Contains(err.Error(), want.says) || len(s.Leases) > 0 {
 			t.Errorf("%s: %v, %v", name, s.Leases, err)
 		}
 	}

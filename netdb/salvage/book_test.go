@@ -1,6 +1,7 @@
-package netdb_test
+package salvage_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -8,68 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/netdb"
-	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/netdb/salvage"
 )
-
-// busyBook returns the bytes of a closed book of many pages, and its leases:
-// some of each state.
-func busyBook(t *testing.T, dir string) ([]byte, []*netdb.Lease) {
-	t.Helper()
-	path := filepath.Join(dir, "book.db")
-	opts := Options()
-	opts.RunnerUID, opts.MachineID, opts.QuarantineShare = "r1", "m1", 1
-	b := OpenAt(t, path, opts)
-	p := Pool(t, b, "default", "10.8.64.0/24")
-	if err := b.NoteRuntime(ctx, watchdog, "c1", false); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 60 {
-		l, err := TryReserve(b, p, fmt.Sprint("s", i), Policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i%3 == 0 {
-			l = Cool(t, b, l)
-		} else if i%5 == 0 {
-			if l, err = b.Release(ctx, client, l.ID, "", 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if i%15 == 0 {
-			if _, err := b.Quarantine(ctx, operator, l.Addr, evidence); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	leases, _ := b.Leases()
-	Close(t, b)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return whole, leases
-}
-
-// missing returns the addresses of leases that were not salvaged as they were.
-func missing(s netdb.Salvaged, leases []*netdb.Lease) (out []string) {
-	for _, l := range leases {
-		if !slices.ContainsFunc(s.Leases, func(f *netdb.Lease) bool {
-			return f.Addr == l.Addr && f.State == l.State && f.ID == l.ID && f.Sandbox == l.Sandbox && f.Rev == l.Rev
-		}) {
-			out = append(out, l.Addr.String())
-		}
-	}
-	return out
-}
 
 // What is left of a book that was moved aside with its log: all of a whole
 // one, and as much as can be read of a broken one. Nothing is changed.
 func TestL13Salvage(t *testing.T) {
-	whole, leases := busyBook(t, t.TempDir())
+	whole, leases := Busy(t, t.TempDir())
 	zero := func(b []byte, from, n int) []byte {
 		b = slices.Clone(b)
 		clear(b[from : from+n])
@@ -95,11 +44,11 @@ func TestL13Salvage(t *testing.T) {
 			if err := os.WriteFile(path, tt.file, 0o400); err != nil {
 				t.Fatal(err)
 			}
-			s, err := netdb.Salvage(path)
+			s, err := salvage.Book(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if lost := missing(s, leases); s.RunnerUID != tt.owner || len(leases)-len(lost) < tt.least || len(s.Problems) > 0 != tt.problems {
+			if lost := Missing(s.Leases, leases); s.RunnerUID != tt.owner || len(leases)-len(lost) < tt.least || len(s.Problems) > 0 != tt.problems {
 				t.Errorf("%q's book, without %v, problems %q", s.RunnerUID, lost, s.Problems)
 			}
 			if tt.owner != "" && (s.MachineID != "m1" || s.Epoch == "" || s.Runtime != "c1") {
@@ -110,8 +59,9 @@ func TestL13Salvage(t *testing.T) {
 			}
 		})
 	}
-	_, err := netdb.Salvage(filepath.Join(t.TempDir(), "none"))
-	wantErr(t, err, fs.ErrNotExist)
+	if _, err := salvage.Book(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
 }
 
 // One page at a time is destroyed: every lease comes back, from its own row or
@@ -128,7 +78,7 @@ func TestL13SalvageAroundABrokenPage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "book.db")
-			whole, leases := busyBook(t, t.TempDir())
+			whole, leases := Busy(t, t.TempDir())
 			if err := os.WriteFile(path, whole, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -144,11 +94,11 @@ func TestL13SalvageAroundABrokenPage(t *testing.T) {
 				if err := os.WriteFile(path, broken, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				s, err := netdb.Salvage(path)
+				s, err := salvage.Book(path)
 				if err != nil {
 					t.Fatal(err)
 				}
-				gone := missing(s, leases)
+				gone := Missing(s.Leases, leases)
 				if len(gone) > 0 && len(s.Problems) == 0 {
 					t.Errorf("page %d: lost %v without a word", at/4096+1, gone)
 				}
@@ -184,8 +134,8 @@ func TestSalvageReadsTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := netdb.Salvage(copied)
-	if err != nil || len(missing(s, []*netdb.Lease{l})) > 0 || len(s.Problems) > 0 {
+	s, err := salvage.Book(copied)
+	if err != nil || len(Missing(s.Leases, []*netdb.Lease{l})) > 0 || len(s.Problems) > 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 }
@@ -199,7 +149,7 @@ func TestSalvageNamesUnreadableRows(t *testing.T) {
 	Close(t, b)
 	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; DELETE FROM changes;
 		UPDATE leases SET state = 'dreaming' WHERE address = '%s'`, a.Addr))
-	s, err := netdb.Salvage(path)
+	s, err := salvage.Book(path)
 	if err != nil || !slices.Equal(s.Named, []netdb.Range{{From: a.Addr, To: a.Addr}}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
 		len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "dreaming") {
 		t.Fatalf("%+v, %v", s, err)
@@ -211,56 +161,15 @@ func TestSalvageNamesUnreadableRows(t *testing.T) {
 func TestSalvageNamesAnUnreadablePrefixWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
-	p := Pool(t, b, "default", "10.8.64.0/24")
-	l, err := delegate(b, p, "a", 28, Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := ReservePrefix(t, b, "a", 28)
 	Close(t, b)
 	raw(t, path, `PRAGMA ignore_check_constraints = 1; DELETE FROM changes; UPDATE leases SET state = 'dreaming'`)
-	s, err := netdb.Salvage(path)
+	s, err := salvage.Book(path)
 	if err != nil || !slices.Equal(s.Named, []netdb.Range{l.Range()}) {
 		t.Fatalf("it names %v, want %s; %v", s.Named, l.Text(), err)
 	}
 	if got := s.Named[0].Prefixes(); len(got) != 1 || got[0] != l.Prefix() {
 		t.Errorf("it is %v, want %s", got, l.Text())
-	}
-}
-
-// How a new book rests what the old one had cooling, by the moves that an
-// operator may make: the whole cooldown begins again.
-func TestARebuiltBookRestsWhatCooled(t *testing.T) {
-	dir, c := t.TempDir(), NewClock()
-	opts := Options()
-	opts.Now = c.Now
-	path := filepath.Join(dir, "book.db")
-	b := OpenAt(t, path, opts)
-	Pool(t, b, "default", "10.8.64.0/30")
-	cools := Cool(t, b, Reserve(t, b, "a"))
-	Close(t, b)
-	to, err := bookfile.MoveAside(path, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := netdb.Salvage(to)
-	if err != nil || len(s.Leases) != 1 || s.Leases[0].State != netdb.Cooling {
-		t.Fatalf("%+v, %v", s, err)
-	}
-	b = OpenAt(t, path, opts)
-	p := Pool(t, b, "default", "10.8.64.0/30")
-	if _, err := b.Quarantine(ctx, operator, s.Leases[0].Addr, evidence); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Clear(b, s.Leases[0].Addr); err != nil {
-		t.Fatal(err)
-	}
-	strict := Policy
-	strict.Strict = true
-	c.Pass(Policy.Cooldown - time.Second)
-	_, err = TryReserve(b, p, "b", strict)
-	wantErr(t, err, netdb.ErrExhausted)
-	c.Pass(time.Second)
-	if l, err := TryReserve(b, p, "b", strict); err != nil || l.Addr != cools.Addr {
-		t.Fatal(l, err)
 	}
 }

@@ -1,0 +1,175 @@
+package salvage
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/netdb/sqlite"
+)
+
+// read reads every table of a copy. What cannot be read is a problem, and no error.
+func (s *Found) read(ctx context.Context, c *sqlite.Copy) {
+	err := c.Ours(ctx, "book")
+	if err == nil {
+		err = c.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, runtime_id FROM book`).
+			Scan(&s.Epoch, &s.RunnerUID, &s.MachineID, &s.Runtime)
+	}
+	s.problem("read whose book it is", err)
+	v := netdb.Version{Old: c.Old(), Has: c.HasColumn}
+	s.problem("read its schema", c.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&v.Schema))
+
+	rows := s.readLeases(ctx, c, v)
+	s.readPools(ctx, c, v)
+	s.Sleeps = make(map[string]*netdb.Sleep)
+	bothWays(ctx, s, c, v.Sleeps(), func(how *netdb.Sleep, err error) {
+		if err != nil {
+			s.problem("read a sleep", err)
+		} else {
+			s.Sleeps[how.LeaseID] = how
+		}
+	})
+	s.Cancelled = distinct(ctx, s, c, v.Cancelled(), "read a cancelled attempt", func(t netdb.CancelledAttempt) any { return t.UID })
+	for _, l := range rows {
+		s.Leases = append(s.Leases, l)
+	}
+	slices.SortFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) })
+	s.Named = apart(s.Named, s.Leases)
+}
+
+// readLeases reads the rows of addresses, what the changes say of those that are lost, and what is withheld.
+func (s *Found) readLeases(ctx context.Context, c *sqlite.Copy, v netdb.Version) map[netip.Addr]*netdb.Lease {
+	s.Ended = make(map[string]bool)
+	s.Withheld = make(map[netip.Addr]netdb.Withheld)
+	rows := make(map[netip.Addr]*netdb.Lease)
+	bad := func(err error) {
+		var row *netdb.RowError
+		if errors.As(err, &row) {
+			s.Named = append(s.Named, row.Of...)
+		}
+	}
+	bothWays(ctx, s, c, v.Leases(), func(l *netdb.Lease, err error) {
+		if err != nil {
+			s.problem("read a row", err)
+			bad(err)
+			return
+		}
+		rows[l.Addr] = l
+	})
+	last := make(map[netip.Addr]netdb.Change)
+	bothWays(ctx, s, c, v.Changes(), func(c netdb.Change, err error) {
+		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
+			last[c.Addr] = c
+		}
+		if err == nil && (c.To == netdb.Cooling || c.To == netdb.Free) {
+			s.Ended[c.LeaseID] = true
+		}
+	})
+	for a, c := range last {
+		if left := c.Left(); left != nil && rows[a] == nil {
+			rows[a] = left
+		}
+	}
+	bothWays(ctx, s, c, v.Withheld(), func(w netdb.Withheld, err error) {
+		if err != nil {
+			bad(err)
+		} else if rows[w.Addr] == nil {
+			rows[w.Addr] = &netdb.Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
+				Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: netdb.PoolRemoved, Hold: w.Hold,
+				HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
+			s.Withheld[w.Addr] = w
+		}
+	})
+	return rows
+}
+
+// bothWays reads a table from the front until a broken page, and then from the back:
+// what lies behind the page is whole. A row may come twice.
+func bothWays[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], row func(T, error)) {
+	if t.Name == "" {
+		return
+	}
+	if err := c.Ours(ctx, t.Name); err != nil {
+		s.problem("read the rows", err)
+		return
+	}
+	for _, order := range []string{" ASC", " DESC"} {
+		err := sqlite.Each(ctx, c, t.Query+" ORDER BY "+t.By+order, func(sc sqlite.Scanner) error {
+			row(t.Scan(sc))
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		s.problem("read the rows"+order, err)
+	}
+}
+
+// distinct reads a table whose rows have keys.
+func distinct[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], doing string, key func(T) any) (out []T) {
+	had := make(map[any]bool)
+	bothWays(ctx, s, c, t, func(row T, err error) {
+		switch {
+		case err != nil:
+			s.problem(doing, err)
+		case !had[key(row)]:
+			had[key(row)] = true
+			out = append(out, row)
+		}
+	})
+	return out
+}
+
+// problem notes what could not be read; nil is none.
+func (s *Found) problem(doing string, err error) {
+	if err == nil {
+		return
+	}
+	text := doing + ": " + err.Error()
+	if row := new(netdb.RowError); errors.As(err, &row) {
+		text = "read " + err.Error()
+	}
+	if !slices.Contains(s.Problems, text) {
+		s.Problems = append(s.Problems, text)
+	}
+}
+
+// readPools reads the pools, what is remembered of their names, and the interface names. Where a pool cannot be read,
+// that the configuration gave it is forgotten: else it would not be made again.
+func (s *Found) readPools(ctx context.Context, c *sqlite.Copy, v netdb.Version) {
+	key := func(n netdb.PoolName) any { return netdb.PoolName{Name: n.Name, Family: n.Family} }
+	s.Pools = distinct(ctx, s, c, v.Pools(), "read a pool", func(p *netdb.Pool) any { return p.UID })
+	lost := slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "read a pool") })
+	names := distinct(ctx, s, c, v.PoolNames(), "read a pool's name", key)
+	if v.Schema == 1 {
+		for _, p := range s.Pools {
+			names = append(names, p.Configured())
+		}
+	}
+	for _, n := range names {
+		if lost && !slices.ContainsFunc(s.Pools, func(p *netdb.Pool) bool { return key(p.Configured()) == key(n) }) {
+			n.Configured = ""
+		}
+		s.Names = append(s.Names, n)
+	}
+	s.HostNames = distinct(ctx, s, c, v.HostNames(), "read an interface name", func(n netdb.HostName) any { return n.Name })
+}
+
+// apart leaves out the ranges that a row or another range has whole, and sorts the rest.
+func apart(all []netdb.Range, rows []*netdb.Lease) (out []netdb.Range) {
+	within := func(of netdb.Range) func(netdb.Range) bool {
+		return func(r netdb.Range) bool { return r.Contains(of.From) && r.Contains(of.To) }
+	}
+	slices.SortFunc(all, func(x, y netdb.Range) int { return y.Size().Cmp(x.Size()) })
+	for _, r := range all {
+		has := func(l *netdb.Lease) bool { return within(r)(l.Range()) }
+		if !slices.ContainsFunc(out, within(r)) && !slices.ContainsFunc(rows, has) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(x, y netdb.Range) int { return x.From.Compare(y.From) })
+	return out
+}

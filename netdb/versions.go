@@ -1,0 +1,178 @@
+package netdb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ipamd/ipamd/netdb/sqlite"
+)
+
+// A Version is the schema of a file that is read and not migrated: of a broken book, or of an
+// earlier ipamd's. It has the query and the reading of each table.
+type Version struct {
+	Schema int  // its number; 0 where it cannot be read
+	Old    bool // a build before 0.1.0 made it
+	Has    func(table, column string) bool
+}
+
+// A Table is how the rows of one are read, whole and each by itself.
+type Table[T any] struct {
+	Name  string // "": the version has none
+	Query string // without an order
+	By    string // the column to order by
+	Scan  func(sqlite.Scanner) (T, error)
+}
+
+// A RowError is about one row that cannot be read. Any other error is about the file.
+type RowError struct {
+	Row string  // what names it, in words for a person
+	Of  []Range // the addresses that it may be of, the largest ranges first
+	Err error
+}
+
+func (e *RowError) Error() string { return e.Row + ": " + e.Err.Error() }
+
+func (e *RowError) Unwrap() error { return e.Err }
+
+// Leases are the rows of addresses, without their pools' names. What cannot be read is a [RowError].
+func (v Version) Leases() Table[*Lease] {
+	columns := leaseColumns
+	if !v.Has("leases", "prefix_length") {
+		columns = strings.Replace(columns, "prefix_length, last_ip", "NULL, NULL", 1)
+	}
+	if v.Old {
+		columns = strings.Replace(columns, "ip, address", "key, ip", 1)
+	}
+	return Table[*Lease]{"leases", `SELECT ` + columns + ` FROM leases`, "ip", func(s sqlite.Scanner) (*Lease, error) {
+		l, n, err := scanLease(s)
+		if err != nil {
+			return nil, &RowError{fmt.Sprintf("row %q", n.text), n.means(), err}
+		}
+		return l, nil
+	}}
+}
+
+// Changes are those of addresses.
+func (v Version) Changes() Table[Change] {
+	columns := changeColumns
+	if v.Old {
+		columns = strings.Replace(columns, "address", "ip", 1)
+	}
+	return Table[Change]{"changes", `SELECT ` + columns + ` FROM changes WHERE subject = 'lease'`, "rev", scanChange}
+}
+
+// Left is the row that a change left behind, as far as it says: without plumbing. It is nil where none was left.
+func (c *Change) Left() *Lease {
+	if !known(c.To) {
+		return nil
+	}
+	l := &Lease{Addr: c.Addr, PrefixLen: c.PrefixLen, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
+		Interface: c.Interface, Attempt: c.Attempt, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason}
+	if c.To == Quarantined && c.From != Releasing {
+		l.Hold = c.Who.Note
+	}
+	return l
+}
+
+// Withheld are the addresses of removed pools. What cannot be read is a [RowError].
+func (v Version) Withheld() Table[Withheld] {
+	if v.Old || v.Schema == 1 { // a book of 0.1.0 has none
+		return Table[Withheld]{}
+	}
+	columns := withheldColumns
+	if !v.Has("withheld", "bridge") {
+		columns = strings.Replace(columns, withheldPlumbing, "'', '', '', ''", 1)
+	}
+	return Table[Withheld]{"withheld", `SELECT ` + columns + ` FROM withheld`, "ip", func(s sqlite.Scanner) (Withheld, error) {
+		w, n, err := scanWithheld(s)
+		if err == nil && !w.Addr.IsValid() {
+			err = fmt.Errorf("%q is not %x", n.text, n.ip)
+		}
+		if err != nil {
+			err = &RowError{fmt.Sprintf("what is withheld of %q", n.text), n.means(), err}
+		}
+		return w, err
+	}}
+}
+
+// Pools are those of the book; of one of before 0.1.0 the configuration has them.
+func (v Version) Pools() Table[*Pool] {
+	if v.Old {
+		return Table[*Pool]{}
+	}
+	return Table[*Pool]{"pools", `SELECT ` + poolColumns + ` FROM pools`, "uid", scanPool}
+}
+
+// PoolNames is what is remembered of pools' names. A book of 0.1.0 has no such table: there the
+// configuration was all that made a pool, see [Pool.Configured].
+func (v Version) PoolNames() Table[PoolName] {
+	if v.Old || v.Schema == 1 {
+		return Table[PoolName]{}
+	}
+	return Table[PoolName]{"pool_names", readPoolNames, "name", func(s sqlite.Scanner) (n PoolName, err error) {
+		return n, s.Scan(&n.Name, &n.Family, &n.Generation, &n.Configured)
+	}}
+}
+
+// Configured is what is remembered of the pool's name where the configuration gave the pool as it is.
+func (p *Pool) Configured() PoolName {
+	_, hash := p.encode()
+	return PoolName{p.Name, p.family(), 0, hash}
+}
+
+// HostNames are the interface names that are leased.
+func (v Version) HostNames() Table[HostName] {
+	if v.Old || v.Schema < 3 { // a book of then has none
+		return Table[HostName]{}
+	}
+	return Table[HostName]{"interface_names", readHostNames, "rev", func(s sqlite.Scanner) (n HostName, err error) {
+		return n, s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface)
+	}}
+}
+
+// Sleeps is how paused sandboxes sleep. What cannot be read is a [RowError].
+func (v Version) Sleeps() Table[*Sleep] {
+	if v.Old || v.Schema < 5 { // a book of then has none
+		return Table[*Sleep]{}
+	}
+	query := readSleeps
+	if !v.Has("sleeps", "still") {
+		query = strings.Replace(query, "still", "1", 1)
+	}
+	return Table[*Sleep]{"sleeps", query, "lease_id", func(s sqlite.Scanner) (*Sleep, error) {
+		how, bad, err := scanSleep(s)
+		if bad != nil {
+			return nil, &RowError{Row: "the sleep of lease " + how.LeaseID, Err: bad}
+		}
+		return how, err
+	}}
+}
+
+// A CancelledAttempt is one of which no allocation may follow, nor one of an attempt
+// before it, for [Options.Tombstone] since At.
+type CancelledAttempt struct {
+	UID     string
+	Attempt int64
+	At      Stamp
+}
+
+// Cancelled are the attempts of which no allocation may follow.
+func (v Version) Cancelled() Table[CancelledAttempt] {
+	if v.Old {
+		return Table[CancelledAttempt]{}
+	}
+	return Table[CancelledAttempt]{"tombstones", `SELECT uid, attempt, wall, boottime, boot_id FROM tombstones`, "uid", func(s sqlite.Scanner) (c CancelledAttempt, err error) {
+		var wall, boot int64
+		err = s.Scan(&c.UID, &c.Attempt, &wall, &boot, &c.At.BootID)
+		c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boot)
+		return c, err
+	}}
+}
+
+// EndOf reads the epoch and the last revision of a file of whatever version.
+func EndOf(ctx context.Context, q sqlite.Querier) (epoch string, rev int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT epoch, `+lastRev+` FROM book`).Scan(&epoch, &rev)
+	return epoch, rev, err
+}
