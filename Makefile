@@ -131,7 +131,7 @@ soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large po
 	ROUNDS=1000 $(GO) test -count=1 -timeout 10m ./cmd/ipamd -run TestZ18
 	$(GO) test -count=1 -v -timeout 30m ./cmd/ipamd-cni -run TestN5RandomKills -churn=10000
 
-fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), and each random test 20 000 times
+fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), each random test 20 000 times, and each fault of a disk
 	@GO=$(GO) scripts/fuzz $(FUZZ)
 
 runtime: ## Build the containerd 2.x of tests and `make bench`, into .cache/containerd-2

@@ -76,11 +76,12 @@ func troubled(t *testing.T, skip ...string) *life {
 	return l
 }
 
-// eachTrouble runs try at each operation of what it does, in each way to fail, on the disk
-// that is for this trouble, where an image is put before. try reports what was refused;
-// each trouble has to have some refusal, and each of the operations in wanted has to have
-// failed once alone. On a busy machine one try has more operations than another, so that
-// counting passes some over: those fail by their names then.
+// eachTrouble runs try at the first operation of what it does, and at others behind
+// [trouble.skips], in each way to fail, on the disk that is for this trouble, where an image
+// is put before. try reports what was refused; each trouble has to have some refusal, and
+// each of the operations in wanted has to have failed once alone. A sample passes some over,
+// and so does counting, as on a busy machine one try has more operations than another: those
+// fail by their names then.
 func (l *life) eachTrouble(t *testing.T, image faultfs.Image, wanted []string, try func(t *testing.T, l *life, strike func() func() bool) (refused, struck bool)) {
 	t.Helper()
 	for name, own := range l.under {
@@ -97,11 +98,16 @@ func (l *life) eachTrouble(t *testing.T, image faultfs.Image, wanted []string, t
 					refusals++
 				}
 				if t.Failed() {
-					t.Fatalf("operation %v", what)
+					t.Fatalf("from operation %v on", what)
 				}
 				return struck
 			}
-			for k := 0; tryWith(k, func() func() bool { return tr.strike(own.disk, k, count) }); k++ {
+			skips := 0 // before the first one
+			for at := 0; tryWith(at, func() func() bool {
+				restore := tr.strike(own.disk, at, skips, count)
+				return func() bool { at = restore(); return at >= 0 }
+			}); at++ {
+				skips = tr.skips()
 			}
 			if name == once {
 				for _, o := range wanted {

@@ -1,6 +1,8 @@
 package netdb_test
 
 import (
+	"flag"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,6 +43,25 @@ var troubles = map[string]trouble{
 // again behind a refusal is cut short.
 const oneRead = "no write, and one read"
 
+var everyOperation = flag.Bool("faults.every", false, "a disk fails from each operation on, and not from a sample of them")
+
+// skips is how many operations are passed over, unless one of them is of a kind that is
+// rare: what SQLite does by the dozen fails in a sample that is another in each run. A disk
+// that stays ill refuses alike what follows, and so of those more are.
+func (tr trouble) skips() int {
+	switch {
+	case *everyOperation:
+		return 0
+	case tr.stays:
+		return rand.IntN(7)
+	}
+	return rand.IntN(3)
+}
+
+func rare(k faultfs.Kind) bool {
+	return k != faultfs.Stat && k != faultfs.Read && k != faultfs.Write
+}
+
 // A tally counts what failed, by the kind of operation and the file: a test
 // that says "each operation" says with it which ones it met.
 type tally map[string]int
@@ -56,22 +77,26 @@ func (c tally) want(t *testing.T, operations ...string) {
 }
 
 // strike makes the disk fail at the k-th operation from now that the trouble
-// can strike, counted from 0, and adds what fails to the tally. restore ends that,
-// and reports whether it came to it.
-func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (restore func() (struck bool)) {
-	n := 0
+// can strike, counted from 0, or up to so many behind it if none before that is rare, and
+// adds what fails to the tally. restore ends that, and reports which operation it was, or -1
+// if it came to none.
+func (tr trouble) strike(d *faultfs.Disk, k, skips int, failed tally) (restore func() (at int)) {
+	n, at := -1, -1
 	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
 		hits := slices.Contains(tr.kinds, op.Kind)
 		if hits {
 			n++
+			if at < 0 && n >= k && (n >= k+skips || rare(op.Kind)) {
+				at = n
+			}
 		}
 		switch {
 		case slices.Contains(tr.meanwhile, op.Kind):
 			f.Err = syscall.EIO
-		case !hits:
-		case n == k+1 || n > k && tr.stays && tr.after.Err == 0:
+		case !hits || at < 0:
+		case n == at || tr.stays && tr.after.Err == 0:
 			f = tr.fault
-		case n > k && tr.stays:
+		case tr.stays:
 			f = tr.after
 		}
 		if f != (faultfs.Fault{}) {
@@ -79,9 +104,9 @@ func (tr trouble) strike(d *faultfs.Disk, k int, failed tally) (restore func() (
 		}
 		return f
 	})
-	return func() bool {
+	return func() int {
 		d.Inject(nil) // and so nothing counts any more
-		return n > k
+		return at
 	}
 }
 
