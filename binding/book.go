@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -72,7 +74,7 @@ func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, 
 		}
 		ifRev = 0
 	}
-	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, where))
+	l, err := b.Book.Bind(ctx, who, id, ifRev, b.pluggedBy(ctx, where, before))
 	if err == nil {
 		b.Watchdog.Bound(before, l, began)
 		err = hold(ctx, b.Rules, l)
@@ -97,7 +99,7 @@ func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev 
 			before[id] = l
 		}
 	}
-	bound, err := b.Book.BindEach(ctx, who, ids, ifRev, plugged(ctx, b.Kernel, where))
+	bound, err := b.Book.BindEach(ctx, who, ids, ifRev, b.pluggedBy(ctx, where, slices.Collect(maps.Values(before))...))
 	if err != nil {
 		return nil, err
 	}

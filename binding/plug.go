@@ -5,17 +5,36 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // plugged adds to a binding which link and namespace its names are just now, and whether
 // nothing of it is on a bridge.
 func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
 	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
-	is := netdb.Plug{Boot: netdb.Now().BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	now := netdb.Now()
+	is := netdb.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	if index != 0 {
+		is.At = now.Boottime
+	}
 	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
 		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
 	}
 	n.Plug = is // with the boot in any case: that says that it was looked at
+	return n
+}
+
+// pluggedBy is plugged of what the owner of some leases binds them to. It also says whether that takes a
+// link back which one of them records, and another sandbox's lease records since.
+func (b *Book) pluggedBy(ctx context.Context, n netdb.Binding, leases ...*netdb.Lease) netdb.Binding {
+	n = plugged(ctx, b.Kernel, n)
+	for _, l := range leases {
+		if l == nil || n.Plug.Index == 0 || l.Plug.Index != n.Plug.Index || !l.Plug.OfBoot(n.Plug.Boot) { // the most are bound once
+			continue
+		}
+		all, _ := b.Leases()
+		n.Takes = n.Takes || !workload.RecordedBy(all, n.Plug.Boot).Has(l, n.Plug.Index, n.HostInterface)
+	}
 	return n
 }
 

@@ -84,7 +84,7 @@ func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs
 
 // A PortLink is the link of a port.
 type PortLink struct {
-	Index  int // an index is used again only by a link that comes from another namespace with it
+	Index  int // an index is used again where a link came from another namespace with it
 	Name   string
 	Bridge string
 	// Groups says that frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of

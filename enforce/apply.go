@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // mostTries bounds how often a table that others change meanwhile is repaired at once.
@@ -146,7 +147,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 	at := make(map[string][]int, len(leases))
 	find := k.finder(ctx, leases)
 	for _, l := range leases {
-		if granted(l.State) {
+		if workload.MayUse(l.State) {
 			at[l.ID] = find(l)
 		}
 	}
@@ -174,7 +175,7 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 
 // finder finds the ports of many leases, which are all that there are.
 func (k *Keeper) finder(ctx context.Context, all []*netdb.Lease) func(*netdb.Lease) []int {
-	recorded := RecordedBy(all, k.cfg.Boot)
+	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	byIndex, byName := map[int]Port{}, map[string]Port{}
 	for _, p := range k.cfg.Kernel.Ports() {
 		byIndex[p.Index], byName[p.Name] = p, p

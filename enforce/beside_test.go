@@ -300,3 +300,43 @@ func TestE3ABindWhosePortIsAnothersIsRefused(t *testing.T) {
 		t.Errorf("the other has ended: %v, with the rules %+v", err, k.grants["b"])
 	}
 }
+
+// TestE8ABindTakesAPortOver: a lease records a link, and so does that of another sandbox since. Once the bind
+// is answered the port is the later one's alone; the earlier has it again when the later has ended, and a
+// bind of it before that is not answered as if its rules held.
+func TestE8ABindTakesAPortOver(t *testing.T) {
+	t.Parallel()
+	w := &blocked{rev: 1}
+	k := w.keeper(t)
+	w.bind("a")
+	early := w.leases[0]
+	early.UID, early.Sandbox, early.Plug = "a-1", "a", netdb.Plug{Boot: "boot", Index: w.ports[0].Index, At: 1}
+	late := *early
+	late.ID, late.UID, late.Sandbox, late.Addr, late.Plug.At = "b", "b-1", "b", netip.MustParseAddr("10.8.0.9"), 2
+	port := func(id string) int { return k.grants[id][0].Port }
+	hold := func(id string) {
+		t.Helper()
+		if err := k.Hold(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if differ, err := k.differences(t.Context()); err != nil || len(differ) > 0 {
+			t.Errorf("%v %v", differ, err)
+		}
+	}
+	hold("a")
+	w.leases = append(w.leases, &late)
+	hold("b")
+	if port("b") != w.ports[0].Index || port("a") != 0 {
+		t.Errorf("the bind is answered, and a has port %d, b %d", port("a"), port("b"))
+	}
+	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox b, lease b, which is bound") {
+		t.Errorf("the earlier one's bind is answered by %v", err)
+	}
+	if port("b") != w.ports[0].Index || port("a") != 0 {
+		t.Errorf("the earlier one is bound again, and a has port %d, b %d", port("a"), port("b"))
+	}
+	w.leases, w.rev = w.leases[:1], 2
+	if err := k.follow(t.Context()); err != nil || port("a") != w.ports[0].Index {
+		t.Errorf("the later has ended: %v, and a has port %d", err, port("a"))
+	}
+}

@@ -61,7 +61,7 @@ func (k *Keeper) Refusals() ([]Refusal, error) {
 	if err := k.refused.read(); err != nil {
 		return nil, err
 	}
-	err := k.refused.forget(func(port int) bool { _, is := k.ports[port]; return !is && k.users[port] == 0 })
+	err := k.refused.forget(func(port int) bool { _, is := k.ports[port]; return !is && len(k.users[port]) == 0 })
 	if err != nil {
 		return nil, err
 	}

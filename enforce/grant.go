@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // A Mode is what becomes of a packet that the book does not allow.
@@ -65,58 +66,12 @@ type Grant struct {
 	Addr  netip.Prefix
 }
 
-// granted reports whether a lease in this state may be used on a port. What is released
-// may be used until its end is confirmed.
-func granted(s netdb.State) bool {
-	return s == netdb.Bound || s == netdb.Paused || s == netdb.Releasing
-}
-
-// Recorded is what leases record in this boot, each with the sandboxes that do: links, and
-// names of which no link is recorded.
-type Recorded struct {
-	boot  string
-	links map[int][]string
-	names map[string][]string
-}
-
-// RecordedBy is that of all leases that may be used on a port.
-func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
-	out := Recorded{boot: boot, links: map[int][]string{}, names: map[string][]string{}}
-	for _, l := range leases {
-		switch {
-		case !granted(l.State):
-		case l.Plug.Index != 0 && l.Plug.OfBoot(boot):
-			out.links[l.Plug.Index] = append(out.links[l.Plug.Index], l.UID)
-		case byName(l, boot) && boundIn(l, boot):
-			out.names[l.HostInterface] = append(out.names[l.HostInterface], l.UID)
-		}
-	}
-	return out
-}
-
-// boundIn reports whether what a lease records is of that boot, as far as is known.
-func boundIn(l *netdb.Lease, boot string) bool {
-	return l.Plug.OfBoot(boot) || netdb.SameBoot(l.Created.BootID, boot) || l.State == netdb.Bound && netdb.SameBoot(l.Since.BootID, boot)
-}
-
-// another reports whether a port is another sandbox's than that of a lease which is found by
-// its name: only others record its link, or its name in this boot, and the lease does not.
-func (r Recorded) another(l *netdb.Lease, p Port) bool {
-	others := func(by []string) bool { return len(by) > 0 && !slices.Contains(by, l.UID) }
-	return others(r.links[p.Index]) || !boundIn(l, r.boot) && others(r.names[p.Name])
-}
-
-// byName reports whether a lease's port is found by its name: it records no link of this boot.
-func byName(l *netdb.Lease, boot string) bool {
-	return l.HostInterface != "" && (l.Plug.Index == 0 || !l.Plug.OfBoot(boot))
-}
-
-// Where finds the ports of a lease among those that are there: by the link that the lease
-// records, where that is of this boot, and else by its name, unless only other sandboxes record
-// the link that has it now, or were bound to the name in this boot. inside answers for a lease that
-// names no link, which ports lead into its namespace.
-func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside func(*netdb.Lease) []int) (at []int) {
-	if !granted(l.State) {
+// Where finds the ports of a lease among those that are there, as [workload.Recorded.Has] has it. inside
+// answers for a lease that names no link which ports lead into its namespace, and for one whose link has
+// another name than it records: that may be another link, which has the index of the recorded
+// one, and where another port leads into the namespace it is.
+func Where(l *netdb.Lease, ports []Port, recorded workload.Recorded, inside func(*netdb.Lease) []int) (at []int) {
+	if !workload.MayUse(l.State) {
 		return nil
 	}
 	if l.HostInterface == "" {
@@ -130,11 +85,16 @@ func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside 
 		}
 		return at
 	}
-	named := byName(l, boot)
 	for _, p := range ports {
-		if !named && p.Index == l.Plug.Index || named && p.Name == l.HostInterface && !recorded.another(l, p) {
-			at = append(at, p.Index)
+		if !recorded.Has(l, p.Index, p.Name) {
+			continue
 		}
+		if p.Name != l.HostInterface && l.Netns != "" && inside != nil {
+			if into := inside(l); len(into) > 0 && !slices.Contains(into, p.Index) {
+				continue
+			}
+		}
+		at = append(at, p.Index)
 	}
 	return at
 }
@@ -144,7 +104,7 @@ func Where(l *netdb.Lease, ports []Port, boot string, recorded Recorded, inside 
 // known, which would be kept from its own address: Docker's, that never names a port, or one that
 // is bound by a namespace into which none of our ports leads, for its sandbox runs in another inside.
 func Grants(l *netdb.Lease, at []int) []Grant {
-	if len(at) == 0 && granted(l.State) && (l.HostInterface != "" || l.Netns != "" && l.State == netdb.Paused) {
+	if len(at) == 0 && workload.MayUse(l.State) && (l.HostInterface != "" || l.Netns != "" && l.State == netdb.Paused) {
 		at = []int{0}
 	}
 	out := make([]Grant, len(at))

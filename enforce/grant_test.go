@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // TestE8WhichPortIsALeases: by the link that it records, while that is of this boot, and
@@ -14,7 +15,7 @@ import (
 func TestE8WhichPortIsALeases(t *testing.T) {
 	ports := []enforce.Port{{Index: 3, Name: "veth3"}, {Index: 4, Name: "veth4"}, {Index: 6, Name: "veth6"}}
 	now := func(index int) netdb.Plug { return netdb.Plug{Boot: "now", Index: index} }
-	recorded := enforce.RecordedBy([]*netdb.Lease{
+	recorded := workload.RecordedBy([]*netdb.Lease{
 		{ID: "a", UID: "another", State: netdb.Bound, Plug: now(6)},
 		{ID: "e", UID: "another", State: netdb.Cooling, Plug: now(3)},
 		{ID: "o", UID: "another", State: netdb.Bound, Plug: netdb.Plug{Boot: "then", Index: 3}},
@@ -31,8 +32,9 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		l    *netdb.Lease
 		want []int
 	}{
-		"by its name":                                        {bound(func(*netdb.Lease) {}), []int{3}},
-		"renamed since":                                      {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
+		"by its name":   {bound(func(*netdb.Lease) {}), []int{3}},
+		"renamed since": {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
+		"renamed, and another leads into its namespace":      {bound(func(l *netdb.Lease) { l.Netns, l.Plug = "/ns", netdb.Plug{Boot: "now", Index: 6, At: 9} }), nil},
 		"a new link of its name":                             {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
 		"recorded before the last boot":                      {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
 		"its name is another sandbox's":                      {bound(func(l *netdb.Lease) { l.HostInterface = "veth6" }), nil},
@@ -40,16 +42,16 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 		"the other lease of its sandbox":                     {bound(func(l *netdb.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
 		"a link that another records too":                    {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
 		"another sandbox was bound to its name in this boot": {bound(func(l *netdb.Lease) { l.HostInterface = "veth4" }), nil},
-		"both were":                                          {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth4", now(0) }), []int{4}},
-		"no port of its name":                                {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
-		"by its namespace":                                   {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
-		"neither":                                            {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
-		"paused":                                             {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
-		"released, and not confirmed yet":                    {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
-		"cooling":                                            {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
-		"quarantined":                                        {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
+		"both were":                       {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth4", now(0) }), []int{4}},
+		"no port of its name":             {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
+		"by its namespace":                {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
+		"neither":                         {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
+		"paused":                          {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
+		"released, and not confirmed yet": {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
+		"cooling":                         {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
+		"quarantined":                     {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
 	} {
-		if got := enforce.Where(c.l, ports, "now", recorded, func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
+		if got := enforce.Where(c.l, ports, recorded, func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // Observe changes no frame's way.
 func (k *Keeper) judges(p Port) bool {
 	policy := k.cfg.Policy
-	return policy.Mode == Enforce && (k.users[p.Index] > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
+	return policy.Mode == Enforce && (len(k.users[p.Index]) > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
 }
 
 // wrong are those of some ports whose frames take the wrong way, as far as is known.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
@@ -45,16 +46,15 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	}
 	reading := k.readings.Add(1)
 	near := k.near(l)
-	var recorded Recorded
 	var all []*netdb.Lease
-	if byName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
+	if workload.ByName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
 		all, _ = k.cfg.Book.Leases()
-		recorded = RecordedBy(all, k.cfg.Boot)
 	}
+	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	at := k.whereAmong(ctx, l, near, recorded)
 	var without error // why it may have no port
-	if len(at) == 0 && granted(l.State) {
-		if without = k.anothers(l, near, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
+	if len(at) == 0 && workload.MayUse(l.State) {
+		if without = anothers(l, near, k.cfg.Boot, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
 			without = k.unread(ctx, l, unseen)
 		}
 	}
@@ -70,7 +70,7 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 				k.takePort(p)
 			}
 		}
-		k.set(l, at, reading)
+		without = errors.Join(without, k.share(l, at, reading))
 	})
 	wrong, came := k.wrong(slices.Values(at)), len(k.refused.came) > 0
 	k.mu.Unlock()
@@ -80,20 +80,65 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
 }
 
+// share takes in a lease at its ports. A port of them that another sandbox's lease has by the same
+// link is one's alone: what the other's lease says of it is of before, and it keeps its address
+// from all. An error says that it is the other's.
+func (k *Keeper) share(l *netdb.Lease, at []int, reading uint64) (without error) {
+	both := []*netdb.Lease{l}
+	for _, i := range at {
+		for _, id := range k.users[i] {
+			if o, err := k.cfg.Book.Lease(id); err == nil && o.UID != l.UID && workload.MayUse(o.State) {
+				both = append(both, o)
+			}
+		}
+	}
+	if len(both) > 1 {
+		recorded := workload.RecordedBy(both, k.cfg.Boot)
+		having := func(l *netdb.Lease, at []int) []int {
+			return slices.DeleteFunc(at, func(i int) bool { return l.HostInterface != "" && !recorded.Has(l, i, k.ports[i].Name) })
+		}
+		for _, o := range both[1:] {
+			had := portsOf(k.grants[o.ID])
+			if has := having(o, slices.Clone(had)); len(has) < len(had) {
+				k.set(o, has, reading)
+			} else if len(having(l, slices.Clone(at))) < len(at) {
+				without = anothersPort(k.ports[at[0]].Name, o)
+			}
+		}
+		at = having(l, at)
+	}
+	k.set(l, at, reading)
+	return without
+}
+
+// portsOf are those of grants.
+func portsOf(all []Grant) (at []int) {
+	for _, g := range all {
+		if g.Port != 0 {
+			at = append(at, g.Port)
+		}
+	}
+	return at
+}
+
 // anothers is an error where the port of a lease's name is there, and is not the lease's, but of
 // others among all. The bind records its link if it is asked for again.
-func (k *Keeper) anothers(l *netdb.Lease, near []Port, all []*netdb.Lease, recorded Recorded) error {
+func anothers(l *netdb.Lease, near []Port, boot string, all []*netdb.Lease, recorded workload.Recorded) error {
 	for _, p := range near {
-		if p.Name != l.HostInterface || !byName(l, k.cfg.Boot) {
+		if p.Name != l.HostInterface || !workload.ByName(l, boot) {
 			continue
 		}
 		for _, o := range all {
-			if o.UID != l.UID && len(Where(o, []Port{p}, k.cfg.Boot, recorded, nil)) > 0 {
-				return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, p.Name, o.Sandbox, o.ID, o.State)
+			if o.UID != l.UID && len(Where(o, []Port{p}, recorded, nil)) > 0 {
+				return anothersPort(p.Name, o)
 			}
 		}
 	}
 	return nil
+}
+
+func anothersPort(name string, o *netdb.Lease) error {
+	return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, name, o.Sandbox, o.ID, o.State)
 }
 
 // unread is an error where a lease's port is there, or may be, and was not read with the kernel's
@@ -102,7 +147,7 @@ func (k *Keeper) anothers(l *netdb.Lease, near []Port, all []*netdb.Lease, recor
 func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err error) {
 	is := false
 	switch {
-	case byName(l, k.cfg.Boot):
+	case workload.ByName(l, k.cfg.Boot):
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, 0)
 	case l.HostInterface != "":
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)

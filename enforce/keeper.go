@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // ErrNotHeld means that the kernel does not have the rules that the book asks for. The book
@@ -92,9 +93,9 @@ type Keeper struct {
 	read      map[string]uint64  // which reading of the ports they were made by; see readings
 	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
 	ports     map[int]Port
-	fresh     map[int]bool // ports that were in no set, and may have had the bridge learn a lease's MAC
-	users     map[int]int  // grants of each port
-	gateways  []netip.Addr // of the pools
+	fresh     map[int]bool     // ports that were in no set, and may have had the bridge learn a lease's MAC
+	users     map[int][]string // the leases that have grants of each port
+	gateways  []netip.Addr     // of the pools
 	bridges   []Bridge
 	own       map[string][]netip.Addr // of bridges, as ownAddrs has it
 	want      tally                   // of all of these
@@ -131,7 +132,7 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
 	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
-		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int]int{},
+		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int][]string{},
 		want: tally{}, before: map[member]int{}, refused: counter{conn: conn, counts: counts{}, came: map[int]bool{}}}, nil
 }
 
@@ -186,15 +187,15 @@ func (k *Keeper) Again() {
 // near are ports among which a lease's are: the one that has the name and the link which
 // the lease records, or else all. A port that got another name since is among all.
 func (k *Keeper) near(l *netdb.Lease) []Port {
-	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (byName(l, k.cfg.Boot) || p.Index == l.Plug.Index) {
+	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (workload.ByName(l, k.cfg.Boot) || p.Index == l.Plug.Index) {
 		return []Port{p}
 	}
 	return k.cfg.Kernel.Ports()
 }
 
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
-func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, recorded Recorded) []int {
-	return Where(l, ports, k.cfg.Boot, recorded, func(l *netdb.Lease) []int {
+func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, recorded workload.Recorded) []int {
+	return Where(l, ports, recorded, func(l *netdb.Lease) []int {
 		if l.Plug.Inode == 0 || !l.Plug.OfBoot(k.cfg.Boot) {
 			return nil
 		}
@@ -248,12 +249,16 @@ func (k *Keeper) count(g Grant, n int) {
 	if g.Port == 0 {
 		return
 	}
-	before := k.users[g.Port]
-	k.users[g.Port] += n
-	if p, is := k.ports[g.Port]; is && (before == 0) != (k.users[g.Port] == 0) {
+	before := len(k.users[g.Port])
+	if n > 0 {
+		k.users[g.Port] = append(k.users[g.Port], g.Lease)
+	} else if i := slices.Index(k.users[g.Port], g.Lease); i >= 0 {
+		k.users[g.Port] = slices.Delete(k.users[g.Port], i, i+1)
+	}
+	if p, is := k.ports[g.Port]; is && (before == 0) != (len(k.users[g.Port]) == 0) {
 		k.addUnleased(p, -n)
 	}
-	if k.users[g.Port] == 0 {
+	if len(k.users[g.Port]) == 0 {
 		delete(k.users, g.Port)
 	}
 }
@@ -283,7 +288,7 @@ func (k *Keeper) takePort(p Port) {
 	} else {
 		k.fresh[p.Index] = true
 	}
-	if was == p || k.users[p.Index] > 0 {
+	if was == p || len(k.users[p.Index]) > 0 {
 		return
 	}
 	k.addUnleased(p, 1)
@@ -304,7 +309,7 @@ func (k *Keeper) takePorts() {
 		}
 		delete(k.fresh, i)
 		k.addOwn(p, -1)
-		if k.users[i] == 0 {
+		if len(k.users[i]) == 0 {
 			k.addUnleased(p, -1)
 		}
 	}
@@ -330,7 +335,7 @@ func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, 
 	k.takeBridges()
 	there := make(map[string]bool, len(leases))
 	for _, l := range leases {
-		if l.ID != "" && granted(l.State) {
+		if l.ID != "" && workload.MayUse(l.State) {
 			there[l.ID] = true
 			k.set(l, at[l.ID], reading)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -139,6 +140,7 @@ func TestWhatWasSeenStaysWithWhatIsNamed(t *testing.T) {
 	space := netdb.Binding{Netns: "/run/netns/a", Plug: netdb.Plug{Boot: "one", Inode: 9, Behind: 7}}
 	with := func(n netdb.Binding, p netdb.Plug) netdb.Binding { n.Plug = p; return n }
 	mac := netdb.Binding{MAC: "02:00:00:00:00:01", Plug: unseen}
+	found := func(index int, at time.Duration) netdb.Plug { return netdb.Plug{Boot: "one", Index: index, At: at} }
 	for name, tt := range map[string]struct {
 		binds []netdb.Binding
 		want  netdb.Plug
@@ -150,6 +152,9 @@ func TestWhatWasSeenStaysWithWhatIsNamed(t *testing.T) {
 		"a port that has gone, again":       {[]netdb.Binding{port, with(port, unseen)}, netdb.Plug{Boot: "one"}},
 		"a port that came, not looked up":   {[]netdb.Binding{with(port, unseen), {Seen: true, Plug: netdb.Plug{Boot: "one"}}}, netdb.Plug{Boot: "one"}},
 		"a port that was not there":         {[]netdb.Binding{with(port, unseen), port}, port.Plug},
+		"a port that is found again":        {[]netdb.Binding{with(port, found(3, 1)), with(port, found(3, 2))}, found(3, 1)},
+		"another link of its name":          {[]netdb.Binding{with(port, found(3, 1)), with(port, found(4, 2))}, found(4, 2)},
+		"a port that is taken back":         {[]netdb.Binding{with(port, found(3, 1)), {HostInterface: port.HostInterface, Plug: found(3, 2), Takes: true}}, found(3, 2)},
 		"a MAC that none looked for, again": {[]netdb.Binding{{MAC: mac.MAC}, mac}, unseen},
 		"a MAC that is seen":                {[]netdb.Binding{mac, {Seen: true, Plug: behind}}, behind},
 		"a MAC that was seen, again":        {[]netdb.Binding{mac, {Seen: true, Plug: behind}, mac}, behind},

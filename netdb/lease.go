@@ -150,6 +150,7 @@ type Binding struct {
 	MAC           string      // of the sandbox's interface
 	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
 	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
+	Takes         bool        // HostInterface, from another sandbox's lease that records the same link since
 }
 
 // A State is where an address is in its life. Free is the absence of a row.
@@ -190,13 +191,16 @@ const (
 )
 
 // A Plug distinguishes the plumbing that a lease records from later plumbing of the same
-// names: names are used again, and within one boot of the machine an index only by
-// a link that comes from another namespace with it, so that two that differ are two links, and two that
+// names: names are used again, and within one boot of the machine an index where a link came from
+// another namespace with it, so that two that differ are two links, and two that
 // are the same may be one.
 type Plug struct {
 	Boot  string `json:"boot"`            // the kernel's id of the boot
 	Index int    `json:"index,omitempty"` // of the link HostInterface; 0: not known
-	Inode uint64 `json:"inode,omitempty"` // of the namespace Netns; 0: not known
+	// At is when the link was found to be HostInterface's, on CLOCK_BOOTTIME; 0: not known. Of two sandboxes
+	// whose leases record one link, the later has it: it was passed on, or its index used again.
+	At    time.Duration `json:"at,omitempty"`
+	Inode uint64        `json:"inode,omitempty"` // of the namespace Netns; 0: not known
 	// Unseen: nothing of it was on the pool's bridge when it was bound, and no witness has seen it
 	// there since. That none sees it proves nothing then: it may live where none looks.
 	Unseen bool `json:"unseen,omitempty"`
@@ -231,6 +235,9 @@ func (l *Lease) plug(n Binding) {
 		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
 	if n.HostInterface != "" {
+		if n.Plug.Index != l.Plug.Index || n.Takes {
+			l.Plug.At = n.Plug.At
+		}
 		l.Plug.Index = n.Plug.Index
 	}
 	if n.Netns != "" {

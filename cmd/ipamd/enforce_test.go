@@ -20,6 +20,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/workload"
 )
 
 func enforced(c *config.Config) { c.Enforce.Mode = "enforce" }
@@ -107,7 +108,7 @@ func (w *world) wished() *nft.Table {
 	leases, _ := w.program.book.Leases()
 	boot := netdb.Now().BootID
 	for _, l := range leases {
-		world.Grants = append(world.Grants, enforce.Grants(l, enforce.Where(l, world.Ports, boot, enforce.RecordedBy(leases, boot), nil))...)
+		world.Grants = append(world.Grants, enforce.Grants(l, enforce.Where(l, world.Ports, workload.RecordedBy(leases, boot), nil))...)
 	}
 	for _, p := range w.program.book.Pools() {
 		world.Gateways = append(world.Gateways, p.Gateway)

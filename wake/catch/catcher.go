@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/nft"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // Book is what is asked of the lease book; *netdb.Book is one.
@@ -202,38 +202,21 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	}
 }
 
-// portOf finds the port of a lease as it is named now: by the link that the lease records,
-// where that is of this boot, and else by its name, unless that is now the name of a link that
-// only other sandboxes record. "" is none.
+// portOf finds the port of a lease as it is named now, see [workload.Recorded.Has]. "" is none.
 func (c *Catcher) portOf() func(*netdb.Lease) string {
-	boot := netdb.Now().BootID
-	recorded := sync.OnceValue(func() map[int][]string { return recordedBy(c.cfg.Book, boot) })
-	ports := c.cfg.Ports.PortIndexes()
+	var all []*netdb.Lease
+	for _, state := range []netdb.State{netdb.Bound, netdb.Paused, netdb.Releasing} {
+		all = append(all, c.cfg.Book.InState(state)...)
+	}
+	recorded, ports := workload.RecordedBy(all, netdb.Now().BootID), c.cfg.Ports.PortIndexes()
 	return func(l *netdb.Lease) string {
-		known := l.Plug.Index != 0 && l.Plug.OfBoot(boot)
 		for name, index := range ports {
-			if l.HostInterface != "" && (known && index == l.Plug.Index || !known && name == l.HostInterface && !anothers(recorded()[index], l.UID)) {
+			if recorded.Has(l, index, name) {
 				return name
 			}
 		}
 		return ""
 	}
-}
-
-// anothers reports whether only other sandboxes are among those that record a link.
-func anothers(uids []string, uid string) bool { return len(uids) > 0 && !slices.Contains(uids, uid) }
-
-// recordedBy are the links that leases record in this boot, each with the sandboxes that do.
-func recordedBy(b Book, boot string) map[int][]string {
-	out := make(map[int][]string)
-	for _, state := range []netdb.State{netdb.Bound, netdb.Paused, netdb.Releasing} {
-		for _, l := range b.InState(state) {
-			if l.Plug.Index != 0 && l.Plug.OfBoot(boot) {
-				out[l.Plug.Index] = append(out[l.Plug.Index], l.UID)
-			}
-		}
-	}
-	return out
 }
 
 // Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
