@@ -199,3 +199,17 @@ func (e *FieldError) Unwrap() error { return ErrInvalid }
 func invalid(field, format string, args ...any) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
+
+// A KeptError refuses an address that its pool keeps for another sandbox. It is
+// [ErrTaken].
+type KeptError struct {
+	Addr    netip.Addr
+	Pool    string
+	Sandbox string // whose it is
+}
+
+func (e *KeptError) Error() string {
+	return fmt.Sprintf("address %s: %v: pool %s keeps it for sandbox %q", e.Addr, ErrTaken, e.Pool, e.Sandbox)
+}
+
+func (e *KeptError) Unwrap() error { return ErrTaken }

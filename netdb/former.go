@@ -116,7 +116,7 @@ func (t *tx) checkFormer(p *Pool, l *Lease) error {
 		if _, err := p.CheckPrefixLength(l.PrefixLen); err != nil {
 			return err
 		}
-		if note := p.outsideOf(l); note != "" {
+		if note := p.Outside(l); note != "" {
 			return fmt.Errorf("%w %s: it, or an address of it, is %s", ErrNotInPool, p.Name, note)
 		}
 	}
@@ -140,7 +140,7 @@ func (t *tx) poolOfFormer(l *Lease) (*Pool, error) {
 // this book, too, outside of it: as it was. On the gateway, which the host has, it cannot.
 func (t *tx) wasOutside(l *Lease) bool {
 	own := t.pool(l.PoolUID)
-	return own != nil && own.outsideOf(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.pools(), func(p *Pool) bool {
+	return own != nil && own.Outside(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.pools(), func(p *Pool) bool {
 		return p.UID != own.UID && ranges.Of(p.Prefix).Overlaps(l.Range())
 	})
 }

@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A Lease is one row of the book: the present truth about one address. A
@@ -153,43 +156,6 @@ type Binding struct {
 	Takes         bool        // HostInterface, from another sandbox's lease that records the same link since
 }
 
-// A State is where an address is in its life. Free is the absence of a row.
-type State string
-
-const (
-	Free        State = "free"        // no row
-	Reserved    State = "reserved"    // handed out, not bound yet; has a bind deadline
-	Bound       State = "bound"       // the runtime named its containers, netns, host interface or MAC, or a pass found them
-	Paused      State = "paused"      // frozen or hibernated; the address stays its own, without limit
-	Releasing   State = "releasing"   // the owner released it or is known to be gone; removal is not confirmed
-	Cooling     State = "cooling"     // removal confirmed; waits out the cooldown
-	Quarantined State = "quarantined" // not given: seen in use without a matching owner, or withheld by an operator or a rebuild
-)
-
-// Cancelled is what becomes of an attempt; no address is ever in this state. It
-// is in the history only.
-const Cancelled State = "cancelled"
-
-// States lists every state of a row, in the order of an address's life.
-func States() []State {
-	return []State{Reserved, Bound, Paused, Releasing, Cooling, Quarantined}
-}
-
-// Open reports that the state belongs to a sandbox that may use the address.
-// There is at most one open lease per owner.
-func (s State) Open() bool { return s == Reserved || s == Bound || s == Paused }
-
-// An Actor is the room, or the person, that a move is made by.
-type Actor string
-
-const (
-	ByAllocator  Actor = "allocator"
-	ByClient     Actor = "client"
-	ByWatchdog   Actor = "watchdog"
-	ByReconciler Actor = "reconciler"
-	ByOperator   Actor = "operator"
-)
-
 // A Plug distinguishes the plumbing that a lease records from later plumbing of the same
 // names: names are used again, and within one boot of the machine an index where a link came from
 // another namespace with it, so that two that differ are two links, and two that
@@ -309,3 +275,65 @@ func (l *Lease) Stuck(now Stamp) bool {
 	}
 	return false
 }
+
+// A delegated prefix is leased as one address is: its row's address is the first one, and
+// no other row lies in it, in whatever state.
+
+// Prefix returns what is leased: the delegated prefix, or the address as a prefix of one.
+func (l *Lease) Prefix() netip.Prefix {
+	bits := l.PrefixLen
+	if bits == 0 {
+		bits = l.Addr.BitLen()
+	}
+	return netip.PrefixFrom(l.Addr, bits)
+}
+
+// Range returns the first and the last address that are leased.
+func (l *Lease) Range() Range { return rangeOf(l.Addr, l.PrefixLen) }
+
+// Covers reports whether an address is leased with this row.
+func (l *Lease) Covers(a netip.Addr) bool {
+	return l.Addr == a || l.PrefixLen != 0 && l.Prefix().Contains(a)
+}
+
+// Text is the address, or the delegated prefix as in 10.8.64.16/28.
+func (l *Lease) Text() string { return placeText(l.Addr, l.PrefixLen) }
+
+func rangeOf(a netip.Addr, bits int) Range {
+	if bits == 0 {
+		return ranges.Between(a, a)
+	}
+	return ranges.Of(netip.PrefixFrom(a, bits))
+}
+
+// placeText writes an address, or with bits above 0 the prefix that begins there.
+func placeText(a netip.Addr, bits int) string {
+	if !a.IsValid() || bits == 0 {
+		return AddrText(a)
+	}
+	return netip.PrefixFrom(a, bits).String()
+}
+
+// parsePlace reads what placeText writes.
+func parsePlace(s string) (a netip.Addr, bits int, err error) {
+	if !strings.Contains(s, "/") {
+		a, err = netip.ParseAddr(s)
+		return a, 0, err
+	}
+	p, err := netip.ParsePrefix(s)
+	if err == nil && (p != p.Masked() || p.IsSingleIP() || p.Bits() == 0) {
+		err = fmt.Errorf("%q is no delegated prefix", s)
+	}
+	return p.Addr(), p.Bits(), err
+}
+
+// A Stamp is [elapsed.Stamp]. What deals with a book's times has it by this name, and the
+// clocks by [Now]; package elapsed is for netdb alone.
+type Stamp = elapsed.Stamp
+
+// Now is [elapsed.Now]: the machine's clocks. What a book has recorded is compared with
+// [Book.Now].
+func Now() Stamp { return elapsed.Now() }
+
+// SameBoot is [elapsed.SameBoot].
+func SameBoot(a, b string) bool { return elapsed.SameBoot(a, b) }

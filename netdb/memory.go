@@ -218,11 +218,11 @@ func (m *memory) Place(a netip.Addr) Place {
 	case pi == nil:
 		return Place{Note: "in no pool"}
 	}
-	usable, note := pi.pool.usable(a)
+	note := pi.pool.outside(a)
 	if pi.isBlocked(a) {
-		usable, note = false, "named by a row that cannot be read"
+		note = "named by a row that cannot be read"
 	}
-	return Place{pi.pool, usable, note, pi.keptFor[a], w}
+	return Place{pi.pool, note == "", note, pi.keptFor[a], w}
 }
 
 // A signal is a broadcast without a payload: look again. A subscriber to some states

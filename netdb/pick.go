@@ -288,3 +288,69 @@ func (x *index) giving(uid string) (*poolIndex, error) {
 	}
 	return pi, nil
 }
+
+// PickKept returns the address that a pool keeps for a sandbox; kept is false when it
+// keeps none, or when another interface of the same sandbox and uid has it. The address
+// is not offered as [Book.Pick] does it, for no other sandbox can be offered it: two
+// calls of one sandbox may have it at once, and the first that reserves it gets it.
+//
+// A rest after the sandbox itself is cut short: its own stale neighbours cannot hurt
+// it. Errors: [ErrTaken] (another holds it, or it cools after another or in a
+// delegated prefix), [ErrQuarantined].
+func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, kept bool, err error) {
+	now := m.clock.Now()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	pi := m.idx.pools[o.PoolUID]
+	if pi == nil {
+		return Candidate{}, false, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
+	}
+	a, kept := pi.keptOf[sandbox]
+	if !kept || pi.pool.State == PoolDraining {
+		return Candidate{}, false, nil
+	}
+	policy = pi.pool.Policy(policy)
+	l := m.idx.byAddr.at(a)
+	if l != nil && l.State.Open() && l.Sandbox == sandbox && l.UID == o.UID {
+		return Candidate{}, false, nil
+	}
+	if err := pi.mayGive(a); err != nil {
+		return Candidate{}, true, fmt.Errorf("address %s: %w", a, err)
+	}
+	if pi.offered(a) { // since before it was kept
+		return Candidate{}, true, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
+	}
+	if l.coolsWithPrefix() {
+		return Candidate{}, true, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
+	}
+	cut, err := l.rests(a, l != nil && l.Sandbox == sandbox, now, policy)
+	if err != nil {
+		return Candidate{}, true, err
+	}
+	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, true, nil
+}
+
+// coolsWithPrefix reports that a row, which may be nil, leaves none of its addresses to a
+// caller alone: they become free together, when the cooldown of their prefix is over.
+func (l *Lease) coolsWithPrefix() bool { return l != nil && l.PrefixLen != 0 && l.State == Cooling }
+
+// rests returns nil when the row of an address, which may be nil, leaves it to the
+// caller, and how the cooldown is cut for that. own says that it cools after the
+// caller itself.
+func (l *Lease) rests(a netip.Addr, own bool, now Stamp, policy Policy) (Cut, error) {
+	if l == nil {
+		return "", nil
+	}
+	switch rest := now.Since(l.Since); {
+	case l.State == Quarantined:
+		return "", fmt.Errorf("address %s: %w", a, ErrQuarantined)
+	case l.State != Cooling:
+		return "", fmt.Errorf("address %s: %w: %s by sandbox %q", a, ErrTaken, l.State, l.Sandbox)
+	case rest >= policy.Cooldown:
+		return "", nil
+	case own:
+		return CutOwn, nil
+	default:
+		return "", fmt.Errorf("address %s: %w: it cools for another %v", a, ErrTaken, policy.Cooldown-rest)
+	}
+}

@@ -99,17 +99,6 @@ type Usage struct {
 
 var poolName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$`)
 
-// FirstHost returns the address that is a pool's gateway unless it says
-// otherwise: the first that a host may have. A prefix of one address has
-// none to spare, and the result is zero.
-func FirstHost(p netip.Prefix) netip.Addr {
-	if !p.IsValid() || p.IsSingleIP() {
-		return netip.Addr{}
-	}
-	s := PoolSpec{Prefix: p.Masked()}
-	return s.hosts().From
-}
-
 // Check returns a [FieldError] for the first part that makes no pool.
 func (s *PoolSpec) Check() error {
 	p := s.Prefix
@@ -226,78 +215,40 @@ func AddrText(a netip.Addr) string {
 	return a.String()
 }
 
-// hosts returns the addresses that a host may have by the family's rules:
-// without IPv4's network and broadcast address, except on a /31 (RFC 3021)
-// and a /32, and without IPv6's subnet-router anycast address (RFC 4291,
-// section 2.6.1), except on a /127 (RFC 6164) and a /128.
-func (s *PoolSpec) hosts() Range {
-	r := ranges.Of(s.Prefix)
-	spare := r.From.BitLen() - s.Prefix.Bits()
-	if spare <= 1 {
-		return r
-	}
-	r.From = r.From.Next()
-	if r.From.Is4() {
-		r.To = r.To.Prev()
-	}
-	return r
+// A Kept address is given to one sandbox only, by its name, and to no other also while
+// that sandbox is away or everything else is exhausted.
+type Kept struct {
+	Sandbox string     `json:"sandbox"`
+	Address netip.Addr `json:"address"`
 }
 
-// usable reports whether the pool could ever hand out the address, and if
-// not, why, in words for a person.
-func (s *PoolSpec) usable(a netip.Addr) (bool, string) {
-	all, hosts := ranges.Of(s.Prefix), s.hosts()
-	switch {
-	case !all.Contains(a):
-		return false, "outside " + s.Prefix.String()
-	case a == s.Gateway:
-		return false, "the gateway"
-	case !hosts.Contains(a) && a == all.From && a.Is4():
-		return false, "the network address"
-	case !hosts.Contains(a) && a == all.From:
-		return false, "the subnet-router anycast address"
-	case !hosts.Contains(a):
-		return false, "the broadcast address"
-	}
-	for _, r := range s.Exclude {
-		if r.Contains(a) {
-			return false, "excluded (" + r.String() + ")"
+// checkKept returns a [FieldError] for the first kept address that the pool cannot
+// give, or that is kept twice.
+func (s *PoolSpec) checkKept() error {
+	addrs, sandboxes := make(map[netip.Addr]string), make(map[string]netip.Addr)
+	for _, k := range s.Kept {
+		if err := checkName("pool.reservation", k.Sandbox); err != nil {
+			return invalid("pool.reservation", "the sandbox of %s %s", AddrText(k.Address), err.(*FieldError).Reason)
 		}
+		if note := s.outside(k.Address); note != "" {
+			return invalid("pool.reservation", "%q cannot have %s: it is %s", k.Sandbox, AddrText(k.Address), note)
+		}
+		if other, is := addrs[k.Address]; is {
+			return invalid("pool.reservation", "%s is for both %q and %q", k.Address, other, k.Sandbox)
+		}
+		if other, is := sandboxes[k.Sandbox]; is {
+			return invalid("pool.reservation", "%q has both %s and %s", k.Sandbox, other, k.Address)
+		}
+		addrs[k.Address], sandboxes[k.Sandbox] = k.Sandbox, k.Address
 	}
-	return true, ""
+	return nil
 }
 
-// outside says why the pool could not give an address, "" when it could.
-func (s *PoolSpec) outside(a netip.Addr) string {
-	_, note := s.usable(a)
-	return note
-}
-
-// noHost are addresses that no host of a network has for itself.
-var noHost = []struct {
-	prefix netip.Prefix
-	what   string
-}{
-	{netip.MustParsePrefix("0.0.0.0/8"), "of this network and no host (RFC 1122)"},
-	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
-	{netip.MustParsePrefix("255.255.255.255/32"), "the limited broadcast address"},
-	{netip.MustParsePrefix("::/127"), "unspecified or loopback"},
-	{netip.MustParsePrefix("::ffff:0:0/96"), "IPv4 in IPv6"},
-	{netip.MustParsePrefix("fe80::/10"), "link-local"},
-	{netip.MustParsePrefix("ff00::/8"), "multicast"},
-}
-
-// NoHost says which of the addresses of a prefix can be no host's own, and why; "" when each
-// can be one's.
-func NoHost(p netip.Prefix) string {
-	for _, no := range noHost {
-		if no.prefix.Overlaps(p) {
-			if no.prefix.Bits() <= p.Bits() {
-				return p.String() + " is " + no.what
-			}
-			return no.prefix.String() + " of it is " + no.what
+// KeptFor is the sandbox that a pool keeps an address for, "" for none.
+func (s *PoolSpec) KeptFor(a netip.Addr) string {
+	for _, k := range s.Kept {
+		if k.Address == a {
+			return k.Sandbox
 		}
 	}
 	return ""

@@ -72,7 +72,7 @@ func newPoolIndex(p *Pool) *poolIndex {
 
 // mayGive says why a pool can never give an address.
 func (pi *poolIndex) mayGive(a netip.Addr) error {
-	if usable, note := pi.pool.usable(a); !usable {
+	if note := pi.pool.outside(a); note != "" {
 		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
 	}
 	if pi.isBlocked(a) {
@@ -212,7 +212,7 @@ func (pi *poolIndex) unoffer(l *Lease) {
 
 func (pi *poolIndex) leave(l *Lease) {
 	pi.count[l.State]--
-	if pi.pool.outsideOf(l) != "" {
+	if pi.pool.Outside(l) != "" {
 		pi.outside--
 	}
 	if l.PrefixLen != 0 {
@@ -239,7 +239,7 @@ func (pi *poolIndex) enter(l *Lease) {
 	if l.PrefixLen != 0 {
 		pi.prefixes[l.Addr] = l
 	}
-	outside := pi.pool.outsideOf(l) != ""
+	outside := pi.pool.Outside(l) != ""
 	if outside {
 		pi.outside++
 	}
@@ -265,4 +265,12 @@ func (pi *poolIndex) copied() *poolIndex {
 	p.prefixes, p.offeredPrefixes, p.blockedPrefixes = nil, maps.Clone(p.offeredPrefixes), slices.Clone(p.blockedPrefixes)
 	p.own = nil
 	return &p
+}
+
+// keep takes what a new pool keeps out of what it may give to anyone.
+func (pi *poolIndex) keep() {
+	for _, k := range pi.pool.Kept {
+		pi.free.Remove(k.Address)
+		pi.keptFor[k.Address], pi.keptOf[k.Sandbox], pi.kept[k.Address] = k.Sandbox, k.Address, 0
+	}
 }

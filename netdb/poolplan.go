@@ -198,7 +198,7 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		if l.PoolUID != pool.UID {
 			continue
 		}
-		before, after := was.outsideOf(l), pool.outsideOf(l)
+		before, after := was.Outside(l), pool.Outside(l)
 		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
 		inWay := len(blocking)
 		switch {

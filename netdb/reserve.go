@@ -139,7 +139,7 @@ func (t *tx) reserve(who Who, r Reservation) (*Lease, error) {
 	if t.cancelled(r.UID, r.Attempt) {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ErrCancelled)
 	}
-	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.outsideOf(&now) != "" || !p.reachesLike(pool) {
+	if p := t.pool(pool.UID); p == nil || p.State == PoolDraining || p.Outside(&now) != "" || !p.reachesLike(pool) {
 		return nil, fmt.Errorf("address %s: %w", now.Text(), ErrPoolChanged)
 	}
 	if held := t.open(now.Owner()); held != nil {
@@ -289,4 +289,25 @@ func (t *tx) tombsFull() bool {
 	}
 	_, oldest, ok := t.idx.stones.Min()
 	return !ok || t.now.Since(t.idx.tombs[oldest].at) < t.opts.Tombstone
+}
+
+// refuses returns a [KeptError] when a pool, as this batch leaves it, keeps an address of
+// a range for another than a sandbox, or one of a delegated prefix for any.
+func (t *tx) refuses(poolUID string, r Range, sandbox string) error {
+	pi := t.idx.pools[poolUID]
+	if pi == nil {
+		return nil
+	}
+	spec := &pi.pool.PoolSpec
+	for _, s := range t.staged.steps {
+		if s.pool != nil && s.pool.UID == poolUID {
+			spec = &s.pool.PoolSpec
+		}
+	}
+	for _, k := range spec.Kept {
+		if r.Contains(k.Address) && (k.Sandbox != sandbox || r.From != r.To) {
+			return &KeptError{k.Address, spec.Name, k.Sandbox}
+		}
+	}
+	return nil
 }

@@ -190,7 +190,7 @@ func (t *tx) claim(who Who, c Claim) (*Lease, bool, error) {
 		return nil, false, fmt.Errorf("claim %.40s: %w", c.LeaseID, ErrSlotTaken)
 	}
 	pool := t.pool(old.PoolUID)
-	if pool == nil || pool.State == PoolDraining || pool.outsideOf(old) != "" || pool.Warm == nil {
+	if pool == nil || pool.State == PoolDraining || pool.Outside(old) != "" || pool.Warm == nil {
 		return nil, false, fmt.Errorf("claim %s: %w", old.Addr, ErrSlotStale)
 	}
 	now := *old

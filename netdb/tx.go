@@ -90,7 +90,7 @@ func (t *tx) removed(id string) bool {
 // it. A row outside its pool stays that pool's.
 func (t *tx) poolFor(a netip.Addr) (*Pool, error) {
 	if l := t.at(a); l != nil {
-		if p := t.pool(l.PoolUID); p.outsideOf(l) != "" {
+		if p := t.pool(l.PoolUID); p.Outside(l) != "" {
 			return p, nil
 		}
 	}
