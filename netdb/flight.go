@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // A FlightPhase is how far a wake is.
@@ -65,12 +63,8 @@ func (s *Sleep) took(l *Lease, now Stamp) json.RawMessage {
 	if s == nil || !s.Flight.Open() {
 		return nil
 	}
-	b, err := json.Marshal([]map[string]any{{"address": l.Addr, "witness": "wake", "at": now.Wall.UTC(),
+	return asJSON([]map[string]any{{"address": l.Addr, "witness": "wake", "at": now.Wall.UTC(),
 		"note": fmt.Sprintf("took %v", now.Since(s.Flight.Begun).Round(time.Millisecond))}})
-	if err != nil {
-		panic(err) // strings and times always marshal
-	}
-	return b
 }
 
 // The pause before traffic may begin another flight after one that failed.
@@ -261,18 +255,11 @@ func (b *Book) Wake(ctx context.Context, who Who, id string, within time.Duratio
 		if s.Wake != nil && s.Wake.Wait > 0 {
 			within = s.Wake.Wait
 		}
-		next := *s
-		next.Flight = &Flight{ID: uuid.Must(uuid.NewV7()).String(), Cause: cause, Phase: Requested, Begun: t.now, Within: within}
+		f, begun = &Flight{ID: newID(), Cause: cause, Phase: Requested, Begun: t.now, Within: within}, true
 		if s.Flight != nil {
-			next.Flight.Failed = s.Flight.Failed
+			f.Failed = s.Flight.Failed
 		}
-		moved, err := t.record(who, l, *l, evidence)
-		if err != nil {
-			return nil, err
-		}
-		t.setSleep(next)
-		f, begun = next.Flight, true
-		return moved, nil
+		return t.recordFlight(who, l, s, f, evidence)
 	})
 	if err != nil {
 		return nil, nil, false, err
@@ -307,15 +294,10 @@ func (b *Book) TakeOn(ctx context.Context, who Who, id, flight string) (*Lease, 
 		if s.Flight.Phase == Waking {
 			return l, nil
 		}
-		next, f := *s, *s.Flight
+		f := *s.Flight
 		f.Phase, f.Working = Waking, t.now
 		f.Attempts++
-		next.Flight = &f
-		moved, err := t.record(who, l, *l, nil)
-		if err == nil {
-			t.setSleep(next)
-		}
-		return moved, err
+		return t.recordFlight(who, l, s, &f, nil)
 	})
 }
 
@@ -323,18 +305,12 @@ func (b *Book) TakeOn(ctx context.Context, who Who, id, flight string) (*Lease, 
 // paused.
 func (b *Book) Land(ctx context.Context, who Who, id, flight string, r FlightResult, detail string) (*Lease, error) {
 	return b.onFlight(ctx, id, flight, func(t *tx, l *Lease, s *Sleep) (*Lease, error) {
-		now := *l
 		if r == Woken {
+			now := *l
 			now.State = Bound
 			return t.record(who, l, now, nil) // its flight follows
 		}
-		next := *s
-		next.Flight = s.Flight.ended(r, detail, t.now)
-		moved, err := t.record(who, l, now, s.took(l, t.now))
-		if err == nil {
-			t.setSleep(next)
-		}
-		return moved, err
+		return t.recordFlight(who, l, s, s.Flight.ended(r, detail, t.now), s.took(l, t.now))
 	})
 }
 
@@ -345,13 +321,19 @@ func (b *Book) Announce(ctx context.Context, who Who, id, flight string) (*Lease
 		if s.Flight.Phase != Requested {
 			return l, nil
 		}
-		next, f := *s, *s.Flight
+		f := *s.Flight
 		f.Attempts++
-		next.Flight = &f
-		moved, err := t.record(who, l, *l, nil)
-		if err == nil {
-			t.setSleep(next)
-		}
-		return moved, err
+		return t.recordFlight(who, l, s, &f, nil)
 	})
+}
+
+// recordFlight records with a change of its lease that a sleep has this flight from now on.
+func (t *tx) recordFlight(who Who, l *Lease, s *Sleep, f *Flight, evidence json.RawMessage) (*Lease, error) {
+	now, err := t.record(who, l, *l, evidence)
+	if err == nil {
+		next := *s
+		next.Flight = f
+		t.setSleep(next)
+	}
+	return now, err
 }

@@ -145,14 +145,6 @@ func (t *tx) wasOutside(l *Lease) bool {
 	})
 }
 
-// A PoolName is what is remembered of a pool's name beyond the pool itself.
-type PoolName struct {
-	Name       string
-	Family     int    // 4 or 6
-	Generation int64  // the last one of a pool of the name that was removed, 0 before
-	Configured string // what the configuration said of it last, as the book keeps that; "" for nothing
-}
-
 // KeepPools makes the pools of another book in one that has none, as they were: uid, spec,
 // state and generation, and has it remember their names. So what was sent to them before
 // stays old, a removed pool's too, and a configuration that has not changed changes
@@ -161,11 +153,10 @@ func (b *Book) KeepPools(ctx context.Context, who Who, pools []*Pool, names []Po
 	who.Reason = PoolCreated
 	err = b.writer.update(ctx, func(t *tx) error {
 		leftOut = nil
-		known := make(map[nameKey]*namedPool)
+		known := make(map[nameKey]*PoolName)
 		for _, n := range names {
 			if n.Generation >= 0 && (n.Family == 4 || n.Family == 6) {
-				key := nameKey{n.Name, n.Family}
-				known[key] = &namedPool{key, nameMemory{n.Generation, n.Configured}}
+				known[n.key()] = &n
 			}
 		}
 		for _, p := range pools {
@@ -173,11 +164,11 @@ func (b *Book) KeepPools(ctx context.Context, who Who, pools []*Pool, names []Po
 			if err := t.canKeep(p); err != nil {
 				leftOut = append(leftOut, fmt.Errorf("pool %s (%s, uid %s): %w", p.Name, p.Prefix, p.UID, err))
 				if n == nil && p.Check() == nil && t.poolNamed(&p.PoolSpec) == nil {
-					n = &namedPool{key: p.key()}
-					known[n.key] = n
+					n = &PoolName{Name: p.Name, Family: p.family()}
+					known[n.key()] = n
 				}
 				if n != nil { // what was sent to it stays old, and the configuration may make it
-					n.generation, n.configured = max(n.generation, p.Generation), ""
+					n.Generation, n.Configured = max(n.Generation, p.Generation), ""
 				}
 				continue
 			}

@@ -215,13 +215,15 @@ func (s *store) writeNames(st step) error {
 	return nil
 }
 
+func scanHostName(s sqlite.Scanner) (n HostName, err error) {
+	err = s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface)
+	return n, err
+}
+
 func (x *index) readHostName(s sqlite.Scanner) error {
-	n := new(HostName)
-	if err := s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface); err != nil {
-		return err
-	}
-	x.hostNames[n.Name], x.hostNameOf[n.link()] = n, n
-	return nil
+	n, err := scanHostName(s)
+	x.hostNames[n.Name], x.hostNameOf[n.link()] = &n, &n
+	return err
 }
 
 // HostName returns the host interface name that is leased to an interface of a sandbox,

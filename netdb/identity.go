@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -79,16 +78,14 @@ func (b *Book) TakeOver(ctx context.Context, who Who, epoch string) error {
 		}
 		is := b.Successor()
 		is.Epoch, is.RunnerUID = uuid.NewString(), cmp.Or(is.RunnerUID, uuid.NewString())
-		evidence, err := json.Marshal([]map[string]string{
+		who := who
+		who.Reason = "adopted"
+		c := t.change(OfBook, who)
+		c.Evidence = asJSON([]map[string]string{
 			{"was": was.Epoch, "is": is.Epoch, "why": "it was adopted"},
 			{"was": was.RunnerUID, "is": is.RunnerUID, "why": "its runner"},
 			{"was": was.MachineID, "is": is.MachineID, "why": "its machine"}})
-		if err != nil {
-			panic(err) // strings always marshal
-		}
-		who := who
-		who.Reason = "adopted"
-		t.staged.stage(step{holding: &is, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfBook, Who: who, Evidence: evidence}})
+		t.staged.stage(step{holding: &is, change: c})
 		return nil
 	})
 }
@@ -144,10 +141,7 @@ func (o *opening) identify(ctx context.Context) error {
 func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	is := o.whose()
 	was, epoch := is.Epoch, uuid.NewString()
-	evidence, err := json.Marshal([]map[string]string{{"was": was, "is": epoch, "why": o.restored}})
-	if err != nil {
-		return err
-	}
+	evidence := asJSON([]map[string]string{{"was": was, "is": epoch, "why": o.restored}})
 	c := Change{Rev: rev, At: o.clock.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
 	tx, err := o.Conn.BeginTx(ctx, nil)
 	if err != nil {
@@ -185,7 +179,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 		return invalid("runtime id", "is empty")
 	}
 	return b.writer.update(ctx, func(t *tx) error {
-		was := t.runtime()
+		was := cmp.Or(t.staged.runtime, t.idx.runtime)
 		if was == id {
 			return nil
 		}
@@ -197,18 +191,11 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 		case !anyway && t.records():
 			return fmt.Errorf("note runtime %s: %w, %s", id, ErrOtherRuntime, was)
 		}
-		ids, err := json.Marshal([]map[string]string{{"was": was, "is": id}})
-		if err != nil {
-			panic(err) // strings always marshal
-		}
-		t.staged.stage(step{runtime: id, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfBook, Who: who, Evidence: ids}})
+		c := t.change(OfBook, who)
+		c.Evidence = asJSON([]map[string]string{{"was": was, "is": id}})
+		t.staged.stage(step{runtime: id, change: c})
 		return nil
 	})
-}
-
-// runtime returns the id that is staged last, or the committed one.
-func (t *tx) runtime() string {
-	return cmp.Or(t.staged.runtime, t.idx.runtime)
 }
 
 // records reports whether any lease that is open or releasing records a

@@ -31,7 +31,7 @@ type index struct {
 	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken     []Unreadable
 
-	names    map[nameKey]nameMemory
+	names    map[nameKey]PoolName
 	withheld map[netip.Addr]Withheld
 
 	runtime   string // the container runtime that the book knows
@@ -83,7 +83,7 @@ func newIndex() *index {
 		tombs:      make(map[string]tombstone),
 		stones:     new(btree.Map[int64, string]),
 
-		names:    make(map[nameKey]nameMemory),
+		names:    make(map[nameKey]PoolName),
 		withheld: make(map[netip.Addr]Withheld),
 
 		mostFreed: mostFreed,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ipamd/ipamd/netdb/free"
 	"github.com/ipamd/ipamd/netdb/sqlite"
@@ -30,7 +29,7 @@ func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index, error)
 		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
 		{`SELECT ` + withheldColumns + ` FROM withheld`, x.readWithheld},
 		{readPoolNames, x.readName},
-		{`SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`, x.readTomb},
+		{readTombs, x.readTomb},
 		{readHostNames, x.readHostName},
 		{readSleeps, x.readSleep},
 		{readSlots, x.readSlot},
@@ -79,15 +78,11 @@ func (x *index) readLease(s sqlite.Scanner) error {
 }
 
 func (x *index) readTomb(s sqlite.Scanner) error {
-	var uid string
-	var t tombstone
-	var wall, boot int64
-	if err := s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID); err != nil {
-		return err
+	uid, t, err := scanTomb(s)
+	if err == nil {
+		x.bury(uid, t)
 	}
-	t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
-	x.bury(uid, t)
-	return nil
+	return err
 }
 
 // readFreed queues an address that became free, as far as the queues have room.
@@ -150,12 +145,9 @@ func (x *index) notWithheld(w *Withheld) string {
 }
 
 func (x *index) readName(s sqlite.Scanner) error {
-	var n namedPool
-	if err := s.Scan(&n.key.name, &n.key.family, &n.generation, &n.configured); err != nil {
-		return err
-	}
-	x.names[n.key] = n.nameMemory
-	return nil
+	n, err := scanPoolName(s)
+	x.names[n.key()] = n
+	return err
 }
 
 // cursorDepth bounds how far back the last hand-out of a pool is looked for.

@@ -55,7 +55,7 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 			s.slot.apply(m.idx.slots)
 		}
 		if s.name != nil {
-			m.idx.names[s.name.key] = s.name.nameMemory
+			m.idx.names[s.name.key()] = *s.name
 		}
 		if w := s.withheld; w != nil {
 			if delete(m.idx.withheld, w.Addr); s.now == nil {

@@ -60,11 +60,7 @@ func (p Plumbing) Hash() string {
 }
 
 func (p Plumbing) text() string {
-	b, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // numbers and texts always marshal
-	}
-	return string(b)
+	return string(asJSON(p))
 }
 
 // Plumbing is what the slot was made by.

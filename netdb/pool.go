@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/netip"
 	"regexp"
@@ -195,11 +194,8 @@ func (s *PoolSpec) family() int {
 }
 
 func (s *PoolSpec) encode() (spec, hash string) {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // addresses and strings always marshal
-	}
-	return string(b), specHash(string(b))
+	spec = string(asJSON(s))
+	return spec, specHash(spec)
 }
 
 func specHash(spec string) string {

@@ -29,9 +29,9 @@ type PoolChange struct {
 	// change's way, had ended before it.
 	SlotsEnd bool
 
-	ensure bool       // see [Book.EnsurePool]
-	gone   []string   // bridges that the kernel does not have: see [Book.Configure]
-	name   *namedPool // what is remembered of the name from now on; nil: what is
+	ensure bool      // see [Book.EnsurePool]
+	gone   []string  // bridges that the kernel does not have: see [Book.Configure]
+	name   *PoolName // what is remembered of the name from now on; nil: what is
 }
 
 // An Effect is what a change of its pool does to a lease.
@@ -124,7 +124,7 @@ const mostGeneration = 1 << 52
 // generation is the one that a change brings a pool to, or same where it has nothing to
 // change.
 func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err error) {
-	stale := &StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).generation}
+	stale := &StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).Generation}
 	if was != nil {
 		stale.Last = was.Generation
 	}

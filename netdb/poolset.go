@@ -2,10 +2,10 @@ package netdb
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -128,11 +128,10 @@ func outcomeOf(plan *poolPlan) *PoolOutcome {
 }
 
 func (t *tx) poolChange(who Who, p *Pool) *Change {
-	evidence, err := json.Marshal([]map[string]any{{"generation": p.Generation, "state": p.State, "prefix": p.Prefix}})
-	if err != nil {
-		panic(err) // numbers and texts always marshal
-	}
-	return &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, PoolUID: p.UID, Pool: p.Name, Who: who, Evidence: evidence}
+	c := t.change(OfPool, who)
+	c.PoolUID, c.Pool = p.UID, p.Name
+	c.Evidence = asJSON([]map[string]any{{"generation": p.Generation, "state": p.State, "prefix": p.Prefix}})
+	return c
 }
 
 // DrainPool ends the giving of a pool's addresses; its leases stay as they are. A pool
@@ -221,6 +220,37 @@ func (t *tx) rows() iter.Seq[*Lease] {
 	}
 }
 
+// A PoolName is what is remembered of a pool's name beyond the pool itself.
+type PoolName struct {
+	Name       string
+	Family     int    // 4 or 6
+	Generation int64  // the last one of a pool of the name that was removed, 0 before
+	Configured string // what the configuration said of it last, as the book keeps that; "" for nothing
+}
+
+type nameKey struct {
+	name   string
+	family int
+}
+
+func (n *PoolName) key() nameKey { return nameKey{n.Name, n.Family} }
+
+func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
+
+// name returns what is remembered of a pool's name.
+func (t *tx) name(s *PoolSpec) PoolName {
+	n := look(s.key(), t.staged.names, t.idx.names)
+	n.Name, n.Family = s.Name, s.family()
+	return n
+}
+
+// names has all that is remembered of names as the batch leaves it.
+func (t *tx) names() map[nameKey]PoolName {
+	all := maps.Clone(t.idx.names)
+	maps.Copy(all, t.staged.names)
+	return all
+}
+
 // unnamed begins what is remembered of a spec that the configuration has given up.
 const unnamed = "was "
 
@@ -265,9 +295,9 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ..
 		}
 		for key, n := range t.names() {
 			named := slices.ContainsFunc(specs, func(s PoolSpec) bool { return s.key() == key })
-			if !named && n.configured != "" && !strings.HasPrefix(n.configured, unnamed) {
-				n.configured = unnamed + n.configured
-				t.stageName(who, &namedPool{key, n})
+			if !named && n.Configured != "" && !strings.HasPrefix(n.Configured, unnamed) {
+				n.Configured = unnamed + n.Configured
+				t.stageName(who, &n)
 			}
 		}
 		return out, nil
@@ -277,21 +307,23 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ..
 // configure applies a spec that is new, and returns nil where it is not.
 func (t *tx) configure(who Who, s PoolSpec, gone []string) (*PoolOutcome, error) {
 	_, hash := s.encode()
-	n := &namedPool{s.key(), t.name(&s)}
-	if n.configured == hash {
+	n := t.name(&s)
+	if n.Configured == hash {
 		return nil, nil
 	}
-	n.configured = hash
-	out, err := t.setPool(who, PoolChange{Spec: s, ensure: true, gone: gone, name: n})
+	n.Configured = hash
+	out, err := t.setPool(who, PoolChange{Spec: s, ensure: true, gone: gone, name: &n})
 	if err == nil && !out.Changed {
-		t.stageName(who, n)
+		t.stageName(who, &n)
 	}
 	return out, err
 }
 
-func (t *tx) stageName(who Who, n *namedPool) {
+func (t *tx) stageName(who Who, n *PoolName) {
 	who.Reason = PoolConfigured
-	t.staged.stage(step{name: n, change: &Change{Rev: t.staged.rev + 1, At: t.now, Subject: OfPool, Pool: n.key.name, Who: who}})
+	c := t.change(OfPool, who)
+	c.Pool = n.Name
+	t.staged.stage(step{name: n, change: c})
 }
 
 // Unconfigured returns the pools that the configuration has given up: they stay, and are
@@ -300,7 +332,7 @@ func (m *memory) Unconfigured() (out []*Pool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, pi := range m.idx.order {
-		if strings.HasPrefix(m.idx.names[pi.pool.key()].configured, unnamed) {
+		if strings.HasPrefix(m.idx.names[pi.pool.key()].Configured, unnamed) {
 			out = append(out, pi.pool)
 		}
 	}

@@ -258,9 +258,9 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 			if old.attempt == 0 && t.tombsFull() {
 				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, t.idx.mostTombs)
 			} else {
-				rev := t.staged.rev + 1
-				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, rev, t.now}, change: &Change{
-					Rev: rev, At: t.now, Subject: OfAttempt, UID: uid, Attempt: attempt, From: Free, To: Cancelled, Who: who}})
+				c := t.change(OfAttempt, who)
+				c.UID, c.Attempt, c.From, c.To = uid, attempt, Free, Cancelled
+				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, c.Rev, t.now}, change: c})
 			}
 		}
 		for _, l := range t.openOf(uid) {

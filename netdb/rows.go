@@ -98,11 +98,16 @@ func encode(v any, n int) string {
 	if n == 0 {
 		return ""
 	}
+	return string(asJSON(v))
+}
+
+// asJSON writes what always marshals: numbers, texts, addresses and times, and maps and slices of them.
+func asJSON(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // maps and slices of strings always marshal
+		panic(err)
 	}
-	return string(b)
+	return b
 }
 
 // fence is the values of asItWasSeen.
@@ -283,7 +288,35 @@ func scanPool(s sqlite.Scanner) (*Pool, error) {
 	return &p, json.Unmarshal([]byte(spec), &p.PoolSpec)
 }
 
-const readPoolNames = `SELECT name, family, generation, configured FROM pool_names`
+const (
+	readPoolNames  = `SELECT name, family, generation, configured FROM pool_names`
+	upsertPoolName = `INSERT INTO pool_names (name, family, generation, configured) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT (name, family) DO UPDATE SET (generation, configured) = (?3, ?4)`
+)
+
+func (n *PoolName) row() []any { return []any{n.Name, n.Family, n.Generation, n.Configured} }
+
+func scanPoolName(s sqlite.Scanner) (n PoolName, err error) {
+	err = s.Scan(&n.Name, &n.Family, &n.Generation, &n.Configured)
+	return n, err
+}
+
+const (
+	readTombs  = `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`
+	upsertTomb = `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+		ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`
+)
+
+func (t *tombstone) row(uid string) []any {
+	return []any{uid, t.attempt, t.rev, t.at.Wall.UnixNano(), int64(t.at.Boottime), t.at.BootID}
+}
+
+func scanTomb(s sqlite.Scanner) (uid string, t tombstone, err error) {
+	var wall, boot int64
+	err = s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID)
+	t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
+	return uid, t, err
+}
 
 const (
 	withheldColumns = `ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,

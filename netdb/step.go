@@ -24,7 +24,7 @@ type overlay struct {
 	tombs    map[string]tombstone
 
 	pools      map[string]*Pool // by uid; nil: removed
-	names      map[nameKey]nameMemory
+	names      map[nameKey]PoolName
 	withheld   map[netip.Addr]*Withheld // nil: no more
 	hostNames  map[string]*HostName     // nil: it has ended
 	hostNameOf map[link]*HostName
@@ -38,9 +38,9 @@ type step struct {
 	change   *Change
 	pool     *Pool // a pool made or changed, or removed
 	removed  bool
-	name     *namedPool // what is remembered of a pool's name from now on
-	withheld *Withheld  // of a row that goes: from now on; of one that comes: no more
-	tomb     string     // a tombstone set for this uid
+	name     *PoolName // what is remembered of a pool's name from now on
+	withheld *Withheld // of a row that goes: from now on; of one that comes: no more
+	tomb     string    // a tombstone set for this uid
 	stone    tombstone
 	runtime  string   // the runtime that was noted
 	holding  *Holding // whose the book is from here on
@@ -58,7 +58,7 @@ func newOverlay() *overlay {
 		tombs:  make(map[string]tombstone),
 
 		pools:      make(map[string]*Pool),
-		names:      make(map[nameKey]nameMemory),
+		names:      make(map[nameKey]PoolName),
 		withheld:   make(map[netip.Addr]*Withheld),
 		hostNames:  make(map[string]*HostName),
 		hostNameOf: make(map[link]*HostName),
@@ -124,7 +124,7 @@ func (o *overlay) stage(s step) {
 		o.pools[s.pool.UID] = s.pool
 	}
 	if s.name != nil {
-		o.names[s.name.key] = s.name.nameMemory
+		o.names[s.name.key()] = *s.name
 	}
 	if w := s.withheld; w != nil {
 		if o.withheld[w.Addr] = nil; s.now == nil {
@@ -232,20 +232,18 @@ func (o *opening) prepare(ctx context.Context) error {
 		return nil
 	}
 	for stmt, text := range map[**sql.Stmt]string{
-		&o.sql.begin:        `BEGIN IMMEDIATE`,
-		&o.sql.commit:       `COMMIT`,
-		&o.sql.rollback:     `ROLLBACK`,
-		&o.sql.insertLease:  insertLease,
-		&o.sql.updateLease:  updateLease,
-		&o.sql.replaceLease: replaceLease,
-		&o.sql.deleteLease:  deleteLease,
-		&o.sql.insertChange: insertChange,
-		&o.sql.upsertPool:   upsertPool,
-		&o.sql.upsertTomb: `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-			ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`,
-		&o.sql.removePool: `DELETE FROM pools WHERE uid = ?1`,
-		&o.sql.upsertName: `INSERT INTO pool_names (name, family, generation, configured) VALUES (?1, ?2, ?3, ?4)
-			ON CONFLICT (name, family) DO UPDATE SET (generation, configured) = (?3, ?4)`,
+		&o.sql.begin:          `BEGIN IMMEDIATE`,
+		&o.sql.commit:         `COMMIT`,
+		&o.sql.rollback:       `ROLLBACK`,
+		&o.sql.insertLease:    insertLease,
+		&o.sql.updateLease:    updateLease,
+		&o.sql.replaceLease:   replaceLease,
+		&o.sql.deleteLease:    deleteLease,
+		&o.sql.insertChange:   insertChange,
+		&o.sql.upsertPool:     upsertPool,
+		&o.sql.upsertTomb:     upsertTomb,
+		&o.sql.removePool:     `DELETE FROM pools WHERE uid = ?1`,
+		&o.sql.upsertName:     upsertPoolName,
 		&o.sql.withhold:       insertWithheld,
 		&o.sql.unwithhold:     `DELETE FROM withheld WHERE ip = ?1`,
 		&o.sql.pruneRows:      `DELETE FROM changes WHERE rev <= ?1`,
@@ -303,12 +301,11 @@ func (s *store) writeStep(st step) error {
 		what = "pool " + st.pool.Name
 		res, err = s.sql.upsertPool.Exec(st.pool.row()...)
 	case st.name != nil:
-		what = "the name of pool " + st.name.key.name
+		what = "the name of pool " + st.name.Name
 		res, err = s.sql.upsertName.Exec(st.name.row()...)
 	case st.tomb != "":
 		what = "tombstone"
-		res, err = s.sql.upsertTomb.Exec(st.tomb, st.stone.attempt,
-			st.stone.rev, st.stone.at.Wall.UnixNano(), int64(st.stone.at.Boottime), st.stone.at.BootID)
+		res, err = s.sql.upsertTomb.Exec(st.stone.row(st.tomb)...)
 	case st.holding != nil:
 		what = "whose it is"
 		res, err = s.sql.takeOver.Exec(st.holding.Epoch, st.holding.RunnerUID, st.holding.MachineID, s.Boot)

@@ -95,9 +95,16 @@ func (t *tx) poolFor(a netip.Addr) (*Pool, error) {
 		}
 	}
 	for _, p := range t.pools() {
-		if p.Prefix.Contains(a) {
-			return p, t.mayGive(p, a)
+		if !p.Prefix.Contains(a) {
+			continue
 		}
+		if note := p.outside(a); note != "" {
+			return p, fmt.Errorf("%w %s: it is %s", ErrNotInPool, p.Name, note)
+		}
+		if pi := t.idx.pools[p.UID]; pi != nil {
+			return p, pi.mayGive(a)
+		}
+		return p, nil
 	}
 	return nil, fmt.Errorf("%w: no pool contains it", ErrNotInPool)
 }
@@ -108,17 +115,6 @@ func (t *tx) sizeOf(p *Pool) uint64 {
 		return pi.size
 	}
 	return newPoolIndex(p).size
-}
-
-// mayGive says why a pool can never give an address.
-func (t *tx) mayGive(p *Pool, a netip.Addr) error {
-	if note := p.outside(a); note != "" {
-		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, p.Name, note)
-	}
-	if pi := t.idx.pools[p.UID]; pi != nil {
-		return pi.mayGive(a)
-	}
-	return nil
 }
 
 // revOf returns the revision of a row, 0 for none.
@@ -220,6 +216,11 @@ func (t *tx) recordWith(who Who, old *Lease, now Lease, evidence json.RawMessage
 	t.followSleep(old, &now)
 	t.followSlot(old, &now)
 	return &now, nil
+}
+
+// change is the record of a step that is staged next.
+func (t *tx) change(of Subject, who Who) *Change {
+	return &Change{Rev: t.staged.rev + 1, At: t.now, Subject: of, Who: who}
 }
 
 // newID returns a lease id: time-ordered, because random keys in a unique

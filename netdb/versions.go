@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -111,9 +110,7 @@ func (v Version) PoolNames() Table[PoolName] {
 	if v.Old || v.Schema == 1 {
 		return Table[PoolName]{}
 	}
-	return Table[PoolName]{"pool_names", readPoolNames, "name", func(s sqlite.Scanner) (n PoolName, err error) {
-		return n, s.Scan(&n.Name, &n.Family, &n.Generation, &n.Configured)
-	}}
+	return Table[PoolName]{"pool_names", readPoolNames, "name", scanPoolName}
 }
 
 // Configured is what is remembered of the pool's name where the configuration gave the pool as it is.
@@ -127,9 +124,7 @@ func (v Version) HostNames() Table[HostName] {
 	if v.Old || v.Schema < 3 { // a book of then has none
 		return Table[HostName]{}
 	}
-	return Table[HostName]{"interface_names", readHostNames, "rev", func(s sqlite.Scanner) (n HostName, err error) {
-		return n, s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface)
-	}}
+	return Table[HostName]{"interface_names", readHostNames, "rev", scanHostName}
 }
 
 // Sleeps is how paused sandboxes sleep. What cannot be read is a [RowError].
@@ -163,11 +158,9 @@ func (v Version) Cancelled() Table[CancelledAttempt] {
 	if v.Old {
 		return Table[CancelledAttempt]{}
 	}
-	return Table[CancelledAttempt]{"tombstones", `SELECT uid, attempt, wall, boottime, boot_id FROM tombstones`, "uid", func(s sqlite.Scanner) (c CancelledAttempt, err error) {
-		var wall, boot int64
-		err = s.Scan(&c.UID, &c.Attempt, &wall, &boot, &c.At.BootID)
-		c.At.Wall, c.At.Boottime = time.Unix(0, wall), time.Duration(boot)
-		return c, err
+	return Table[CancelledAttempt]{"tombstones", readTombs, "uid", func(s sqlite.Scanner) (CancelledAttempt, error) {
+		uid, t, err := scanTomb(s)
+		return CancelledAttempt{uid, t.attempt, t.at}, err
 	}}
 }
 

@@ -42,36 +42,6 @@ type Withheld struct {
 
 func (w *Withheld) covers(a netip.Addr) bool { return rangeOf(w.Addr, w.PrefixLen).Contains(a) }
 
-// A nameMemory is what is remembered of a name beyond its pool.
-type nameMemory struct {
-	generation int64  // the last one of a pool that was removed
-	configured string // the hash of the spec that the configuration gave last
-}
-
-type nameKey struct {
-	name   string
-	family int
-}
-
-type namedPool struct {
-	key nameKey
-	nameMemory
-}
-
-func (n *namedPool) row() []any { return []any{n.key.name, n.key.family, n.generation, n.configured} }
-
-func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
-
-// name returns what is remembered of a pool's name.
-func (t *tx) name(s *PoolSpec) nameMemory { return look(s.key(), t.staged.names, t.idx.names) }
-
-// names has all that is remembered of names as the batch leaves it.
-func (t *tx) names() map[nameKey]nameMemory {
-	all := maps.Clone(t.idx.names)
-	maps.Copy(all, t.staged.names)
-	return all
-}
-
 // withheld lists the withheld addresses as the batch leaves them.
 func (t *tx) withheld() []Withheld {
 	all := t.idx.withheld
@@ -164,9 +134,9 @@ func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) 
 		}
 		who.Actor, who.Reason = ByOperator, PoolRemoved
 		pool := plan.Was
-		kept := &namedPool{pool.key(), t.name(&pool.PoolSpec)}
-		kept.generation = pool.Generation
-		t.staged.stage(step{pool: pool, removed: true, name: kept, change: t.poolChange(who, pool)})
+		kept := t.name(&pool.PoolSpec)
+		kept.Generation = pool.Generation
+		t.staged.stage(step{pool: pool, removed: true, name: &kept, change: t.poolChange(who, pool)})
 		plan.Rev = t.staged.rev
 		return outcomeOf(plan), nil
 	})
@@ -238,11 +208,7 @@ func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
 	if w.State == Cooling {
 		says.Cooled = w.Rev
 	}
-	b, err := json.Marshal([]testimony{says})
-	if err != nil {
-		panic(err) // texts and times always marshal
-	}
-	return b
+	return asJSON([]testimony{says})
 }
 
 // unseenIn says why no witness of the pool's bridge would see what may be in use at a
