@@ -26,6 +26,7 @@ type Kernel interface {
 	PortNames() map[string]bool
 	PortMACs() map[string]string
 	Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error)
+	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
 }
 
 // Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
@@ -186,7 +187,8 @@ func (b *Book) Cancel(ctx context.Context, who netdb.Who, uid string, attempt in
 	return ended, err
 }
 
-// ClearAt takes in the kernel's news before unseen reads the board.
+// ClearAt takes in the kernel's news before unseen reads the board, and refuses while the address is
+// in a namespace that no witness reads: that is asked after the board.
 func (b *Book) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
 	var about []netip.Addr
 	if l, err := b.Book.Lease(id); err == nil && l != nil {
@@ -196,6 +198,15 @@ func (b *Book) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64,
 	// deadline left unread does not.
 	if err := b.Kernel.Settle(ctx, about...); err != nil && ctx.Err() != nil {
 		return nil, err
+	}
+	if l, err := b.Book.Lease(id); err == nil && (unseen == nil || unseen() == nil) {
+		at, err := b.Kernel.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: l.Sandbox != "", MAC: l.MAC})
+		for _, says := range at {
+			return nil, fmt.Errorf("clear %s: %w: %s", l.Text(), netdb.ErrState, says)
+		}
+		if err != nil {
+			return nil, &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: err.Error(), Since: time.Now()}}}
+		}
 	}
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }

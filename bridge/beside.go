@@ -2,8 +2,10 @@ package bridge
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
+	"github.com/ipamd/ipamd/bridge/remains"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -43,43 +45,47 @@ func (g *Group) IsPort(ctx context.Context, hostInterface string, index int) (bo
 	return of != "" && g.now.Load().named(of) != nil, err
 }
 
-// Beside says in a sentence where an address is that is asked for, in a namespace that no witness of
+// Beside says in a sentence where each address is that is sought, in a namespace that no witness of
 // this bridge reads: see [remains.Machine.Beside]. To be asked after the board:
 // what a witness read until then is left out. It is safe for concurrent use.
-func (b *Bridge) Beside(ctx context.Context, has func(netip.Addr) bool) (string, error) {
-	return b.machine.Beside(ctx, func(ctx context.Context) (map[int]bool, error) { return watched(ctx, b) }, has)
+func (b *Bridge) Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error) {
+	return b.machine.Beside(ctx, func(ctx context.Context) (remains.Watched, error) { return watched(ctx, b) }, sought)
 }
 
 // Beside is that of all: it leaves out what a witness of any of them reads.
-func (g *Group) Beside(ctx context.Context, has func(netip.Addr) bool) (string, error) {
-	return g.own().machine.Beside(ctx, func(ctx context.Context) (map[int]bool, error) {
-		all := make(map[int]bool)
+func (g *Group) Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error) {
+	return g.own().machine.Beside(ctx, func(ctx context.Context) (remains.Watched, error) {
+		all := remains.Watched{Spaces: make(map[int]bool), Bridges: make(map[int]bool)}
 		err := g.each(func(b *Bridge) error {
-			ids, err := watched(ctx, b)
-			for id, is := range ids {
-				all[id] = all[id] || is
+			its, err := watched(ctx, b)
+			for id, is := range its.Spaces {
+				all.Spaces[id] = all.Spaces[id] || is
 			}
+			maps.Copy(all.Bridges, its.Bridges)
 			return err
 		})
 		return all, err
-	}, has)
+	}, sought)
 }
 
 // watched are the ids of the namespaces that the netns witness reads, and of the bridge's own, where
 // it knows itself by one: the host witness reads that.
-func watched(ctx context.Context, b *Bridge) (map[int]bool, error) {
-	ids := make(map[int]bool)
+func watched(ctx context.Context, b *Bridge) (remains.Watched, error) {
+	w := remains.Watched{Spaces: make(map[int]bool), Bridges: make(map[int]bool)}
 	err := b.locked(ctx, func() error {
 		for id, s := range b.netns.spaces {
-			ids[id] = !s.frozen
+			w.Spaces[id] = !s.frozen
 		}
 		for id, n := range b.netns.stacked.nests {
-			ids[id] = ids[id] || !n.ended && id != rtnl.NoNetns
+			w.Spaces[id] = w.Spaces[id] || !n.ended && id != rtnl.NoNetns
 		}
 		if id, err := b.kernel.NetnsID(int(b.place.ns)); err == nil {
-			ids[id] = true
+			w.Spaces[id] = true
+		}
+		if b.device.isThere() {
+			w.Bridges[b.device.link.Index] = true
 		}
 		return nil
 	})
-	return ids, err
+	return w, err
 }

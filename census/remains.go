@@ -1,5 +1,7 @@
 package census
 
+import "net/netip"
+
 // A LastKnown is where a sandbox was last known to be, as this boot of the machine numbers it.
 type LastKnown struct {
 	Name   string // of the link of the host that it names; "" is none, or another sandbox's by now
@@ -32,4 +34,12 @@ type HostLink struct {
 	Hidden  bool   // it could not be asked what is at the far end
 	MAC     string // at the far end in another namespace; "": there is none, or it is gone
 	Inside  string // of a port of no bridge: what it leads to, as of [Remains]
+}
+
+// A Sought is what is looked for beside the bridges.
+type Sought struct {
+	Has func(netip.Addr) bool // tells which addresses
+	// Sandbox: they are those of one, whose interface has MAC; "" is not known.
+	Sandbox bool
+	MAC     string
 }

@@ -124,8 +124,8 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 	var err error
 	switch s.Kind {
 	case Clear:
-		if why, err = r.Watchdog.Beside(ctx, l); err != nil {
-			return fmt.Errorf("look beside the bridges for %s: %w", l.Addr, err)
+		if why, err = r.Watchdog.Left(ctx, l); err != nil {
+			return fmt.Errorf("look for what is left of %s: %w", l.Addr, err)
 		} else if why != "" {
 			return errKept{why}
 		}

@@ -174,6 +174,9 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 			return nil, fmt.Errorf("accept the runtime: %w", err)
 		}
 	}
+	if how.whole {
+		r.lookBeside(ctx, book)
+	}
 	v := r.view(ctx, book, how.whole)
 	v.unasked = unasked
 	if failed != nil && v.census.Complete() {
@@ -189,7 +192,7 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 
 // view reads the board, and what is known of the claims on it.
 func (r *Reconciler) view(ctx context.Context, book []*netdb.Lease, whole bool) *view {
-	c := r.Board.Census()
+	c := addBeside(r.Board.Census(), r.beside, book)
 	v := &view{policy: r.policy(), book: book, census: c, whole: whole, now: r.Now()}
 	v.index()
 	r.prove(ctx, v)

@@ -93,7 +93,7 @@ func (d *dog) Gone(_ context.Context, l *netdb.Lease, _ *workload.Leases) (bool,
 	return d.gone[l.ID], nil
 }
 
-func (d *dog) Beside(context.Context, *netdb.Lease) (string, error) { return "", nil }
+func (d *dog) Left(context.Context, *netdb.Lease) (string, error) { return "", nil }
 
 func (d *dog) dark(l *netdb.Lease) error {
 	rows, _ := d.book.Leases()

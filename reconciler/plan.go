@@ -192,7 +192,11 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 	case len(claims) == 1 && claims[0].unfit() != "":
 		v.unfit(d, s, claims[0], seen)
 	case !quarantined:
-		d.add(s, Quarantine, "the %s witness sees it%s, and no lease explains it", seen[0].Witness, seen[0].Where())
+		says := fmt.Sprintf("the %s witness sees it%s", seen[0].Witness, seen[0].Where())
+		if seen[0].Port == "" && seen[0].Note != "" { // beside the bridges
+			says = seen[0].Note
+		}
+		d.add(s, Quarantine, "%s, and no lease explains it", says)
 	}
 }
 

@@ -49,9 +49,9 @@ type Watchdog interface {
 	// Gone reports whether every container that the lease records answers a
 	// look-up by its id not to be there, or the kernel says that of what it alone shows.
 	Gone(ctx context.Context, l *netdb.Lease, all *workload.Leases) (bool, error)
-	// Beside says in a sentence where beside the bridges, where no witness looks, something has the
-	// address of a row; "" when nothing has.
-	Beside(ctx context.Context, l *netdb.Lease) (string, error)
+	// Left says in a sentence what is left, where no witness looks, of a row's sandbox, or has its
+	// address; "" when nothing is.
+	Left(ctx context.Context, l *netdb.Lease) (string, error)
 	// Reap looks everything up anew. What is there yet is why, and done is
 	// false; else the lease is releasing if it is still at l.Rev.
 	Reap(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)
@@ -87,6 +87,9 @@ type Config struct {
 	// link or the namespace that is there now, where the kernel knows; none: the zero
 	// Binding. It reads memory. nil: none of any.
 	Unplugged func(*netdb.Lease) netdb.Binding
+	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
+	// reads. nil: none is looked for.
+	Beside func(context.Context, census.Sought) (map[netip.Addr]string, error)
 	// Sleep is how the sandbox of a lease is paused, by its id; nil where nothing is recorded. nil:
 	// of any.
 	Sleep func(id string) *netdb.Sleep
@@ -117,10 +120,11 @@ type Reconciler struct {
 	Config
 	passing     chan struct{} // one slot, full while a pass is made, which alone touches what follows
 	known       memory
-	tried       map[stepKey]bool    // what the last pass planned
-	quarantined map[netip.Addr]bool // whether each is seen, at the last pass
-	notes       *rate.Limiter       // of conflicts that begin
-	asked       netip.Addr          // the last one probed; the next pass goes on behind it
+	tried       map[stepKey]bool      // what the last pass planned
+	quarantined map[netip.Addr]bool   // whether each is seen, at the last pass
+	notes       *rate.Limiter         // of conflicts that begin
+	beside      map[netip.Addr]string // where addresses are that no lease has and no witness sees, at the last reading
+	asked       netip.Addr            // the last one probed; the next pass goes on behind it
 
 	kick     chan struct{} // one slot: look
 	pulse    broadcast.Pulse

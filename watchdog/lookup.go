@@ -116,11 +116,12 @@ func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire censu
 // besideOf says what has the lease's address in a namespace that no witness reads. It is asked after the
 // board: what is unplugged in between is found by the one or by the other.
 func besideOf(ctx context.Context, ports Ports, l *netdb.Lease) []obstacle {
-	switch says, err := ports.Beside(ctx, l.Covers); {
-	case err != nil:
-		return []obstacle{obstruct(KindSilent, "what is beside the bridges could not be read: %v", err)}
-	case says != "":
+	at, err := ports.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: true, MAC: l.MAC})
+	for _, says := range at {
 		return []obstacle{obstruct(KindSighting, "%s", says)}
+	}
+	if err != nil {
+		return []obstacle{obstruct(KindSilent, "what is beside the bridges could not be read: %v", err)}
 	}
 	return nil
 }

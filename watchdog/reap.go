@@ -43,10 +43,23 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease, x *workload.Leases)
 	return true, nil
 }
 
-// Beside says in a sentence where beside the bridges something has the address of a row,
-// also another sandbox; "" when nothing has. What cannot be looked at is an error.
-func (w *Watchdog) Beside(ctx context.Context, l *netdb.Lease) (string, error) {
-	return w.cfg.Ports.Beside(ctx, l.Covers)
+// Left says in a sentence why the quarantine of a row may not end, though no witness sees its address:
+// something has that beside the bridges, whoever it is, or the sandbox's link or namespace
+// is there, of which a book before this one, or one whose release was forced, recorded no end. It is "" when nothing is left.
+// What cannot be looked at is an error.
+func (w *Watchdog) Left(ctx context.Context, l *netdb.Lease) (string, error) {
+	rows, _ := w.cfg.Book.Leases()
+	left, err := trace(ctx, w.cfg.Ports, l, workload.NewLeases(rows))
+	if err != nil {
+		return "", err
+	}
+	if says := left.Left(); says != "" {
+		return says, nil
+	}
+	for _, found := range besideOf(ctx, w.cfg.Ports, l) {
+		return found.Detail, nil
+	}
+	return "", nil
 }
 
 // Reap releases a lease whose workload is absent, on behalf of the reconciler.

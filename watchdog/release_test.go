@@ -52,10 +52,10 @@ func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plu
 func (noPorts) Remains(context.Context, census.LastKnown, func(netip.Addr) bool) (r census.Remains, err error) {
 	return r, nil
 }
-func (noPorts) Beside(context.Context, func(netip.Addr) bool) (string, error) { return "", nil }
-func (noPorts) Forget(context.Context, ...netip.Addr) error                   { return nil }
-func (noPorts) PortNames() map[string]bool                                    { return nil }
-func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                     { return false }
+func (noPorts) Beside(context.Context, census.Sought) (map[netip.Addr]string, error) { return nil, nil }
+func (noPorts) Forget(context.Context, ...netip.Addr) error                          { return nil }
+func (noPorts) PortNames() map[string]bool                                           { return nil }
+func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }
 
 // usedPorts have had every address lately.
 type usedPorts struct{ noPorts }

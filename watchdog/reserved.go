@@ -26,7 +26,10 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 	wire := workload.About(w.cfg.Board, l)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire
 	f.list = w.awaited(l)(in.there)
-	if found = append(ofList(f), ofWire(f)...); len(found) > 0 {
+	if found = append(ofList(f), ofWire(f)...); len(found) == 0 {
+		found = besideOf(ctx, w.cfg.Ports, l)
+	}
+	if len(found) > 0 {
 		return nil, found, nil
 	}
 	if w.cfg.Ports.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {

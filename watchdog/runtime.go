@@ -70,9 +70,9 @@ type Ports interface {
 	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]census.Plugged, error)
 	// Remains looks where a sandbox was last known to be; has tells its addresses.
 	Remains(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (census.Remains, error)
-	// Beside says in a sentence where an address is that is asked for, in a namespace that no witness
-	// reads; "" when it is in none.
-	Beside(ctx context.Context, has func(netip.Addr) bool) (string, error)
+	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
+	// reads.
+	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
 	// PortNames returns the names of the bridge's ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool

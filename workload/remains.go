@@ -39,7 +39,7 @@ func (t Trace) Keeps() string {
 		case h.Inside != "":
 			return unplugged(h)
 		case h.Bridge == "", !h.Leads, whose == anothers:
-		case whose == unclear && t.Lease.State == netdb.Releasing: // its owner said that it ended
+		case whose == unclear && !t.Lease.State.Open() && !t.Lease.Former(): // its owner said that it ended
 		default:
 			return h.Name + ", which it was last seen behind, is a port"
 		}
@@ -58,6 +58,16 @@ func (t Trace) Keeps() string {
 		return fmt.Sprintf("%s, behind no port of a bridge, is %s", t.At.Netns, t.Remains.Inside)
 	}
 	return ""
+}
+
+// Left says in a sentence what is left of a sandbox of which nobody confirmed that it ended: what
+// keeps a lease, and its link, wherever that is. "" is that nothing is.
+func (t Trace) Left() string {
+	says := t.Keeps()
+	if h := t.Remains.Link; says == "" && h != nil && h.Name == t.At.Name {
+		says = h.Name + ", its link, is there"
+	}
+	return says
 }
 
 func unplugged(h *census.HostLink) string {

@@ -20,6 +20,8 @@ func TestTrace(t *testing.T) {
 	unnamed.HostInterface, unnamed.Plug = "", netdb.Plug{Boot: boot, Inode: 70, Behind: 7}
 	unnamedReleased := unnamed
 	unnamedReleased.State = netdb.Releasing
+	former := unnamed
+	former.State, former.Reason = netdb.Quarantined, netdb.Rebuilt
 	bare := unnamed
 	bare.MAC = ""
 	older := bound
@@ -48,6 +50,7 @@ func TestTrace(t *testing.T) {
 		other     *netdb.Lease
 		left      census.Remains
 		keeps     string
+		there     bool // its link, though it keeps no lease by that
 		unplugged bool
 		ended     bool
 	}{
@@ -59,7 +62,8 @@ func TestTrace(t *testing.T) {
 		"and it lives in there":                  {lease: bound, left: census.Remains{Netns: true, Inside: "a namespace with 10.8.0.2"}, keeps: "behind no port of a bridge"},
 
 		"its link is a port elsewhere":              {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
-		"its link is unplugged":                     {lease: bound, left: census.Remains{Link: loose}, unplugged: true},
+		"its link is unplugged":                     {lease: bound, left: census.Remains{Link: loose}, there: true, unplugged: true},
+		"its link is a port":                        {lease: bound, left: census.Remains{Link: port("veth1", mac)}, there: true},
 		"and it lives behind that":                  {lease: bound, left: census.Remains{Link: &lives}, keeps: "veth1 is a port of no bridge, and leads to a namespace with 10.8.0.2", unplugged: true},
 		"its link was renamed":                      {lease: bound, left: census.Remains{Link: port("veth9", mac)}, keeps: "veth9, which has another name"},
 		"and shows no MAC":                          {lease: bound, left: census.Remains{Link: hidden}, keeps: "another name"},
@@ -70,6 +74,7 @@ func TestTrace(t *testing.T) {
 		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, unplugged: true},
 		"a name alone is known, and is a port else": {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
 
+		"or held back by a new book":                     {lease: former, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
 		"what it was seen behind is a port":              {lease: unnamed, left: census.Remains{Behind: port("veth1", mac)}, keeps: "which it was last seen behind"},
 		"its guest chose another MAC":                    {lease: unnamed, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
 		"or the port is another's, and it is released":   {lease: unnamedReleased, left: census.Remains{Behind: port("veth1", another)}},
@@ -88,6 +93,9 @@ func TestTrace(t *testing.T) {
 			is := Trace{Lease: &tt.lease, At: x.LastKnown(&tt.lease, boot), Remains: tt.left, Leases: x}
 			if says := is.Keeps(); (says == "") != (tt.keeps == "") || !strings.Contains(says, tt.keeps) {
 				t.Errorf("kept by %q, want %q", says, tt.keeps)
+			}
+			if says := is.Left(); (says == "") != (tt.keeps == "" && !tt.there) {
+				t.Errorf("left: %q, and it is there: %v", says, tt.there)
 			}
 			if says := is.Unplugged(); (says != "") != tt.unplugged {
 				t.Errorf("unplugged: %q, want %v", says, tt.unplugged)

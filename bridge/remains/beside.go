@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
 const (
@@ -21,42 +21,62 @@ const (
 	mostInside = 4096
 )
 
-// A Watch returns the ids of the namespaces that witnesses read, as they are when a reading of the others begins.
-type Watch func(context.Context) (map[int]bool, error)
+// Watched is what witnesses read.
+type Watched struct {
+	Spaces  map[int]bool // ids of namespaces
+	Bridges map[int]bool // indexes of bridges, whose ports' namespaces they read
+}
+
+// A Watch returns what witnesses read, as it is when a reading of the rest begins.
+type Watch func(context.Context) (Watched, error)
 
 // A beside is what namespaces have that no witness reads.
 type beside struct {
-	at  map[netip.Addr][]farEnd
-	err error // not all could be looked at
+	at      map[netip.Addr][]farEnd
+	bridges map[int]bool // that are watched
+	err     error        // not all could be looked at
 }
 
 // A farEnd is a link in a namespace.
 type farEnd struct{ nsid, index int }
 
-// Beside says in a sentence where an address is that is asked for, in a namespace that no witness
+// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 // reads: a bridge that was deleted leaves the sandboxes that were on it, and
-// so does a link that was made anew, unplugged or moved. It is "" where no such namespace has it. What
-// is on a link to another bridge is another network's, and so is what is on an inner link of a
-// namespace that a link of the host leads to, for there its guest chooses.
+// so does a link that was made anew, unplugged or moved. What is in a namespace that links to other bridges lead
+// to is another network's, and its guests choose what is on links of their own in there; but for an
+// inner link that is a sandbox's own by what its lease knows: its other end may have been moved.
 //
-// Calls at the same time share one reading, begun after each of them.
-func (m *Machine) Beside(ctx context.Context, watched Watch, has func(netip.Addr) bool) (string, error) {
+// Calls at the same time share one reading, begun after each of them. An error means that not all
+// could be looked at; what was found by then is returned with it.
+func (m *Machine) Beside(ctx context.Context, watched Watch, sought census.Sought) (map[netip.Addr]string, error) {
 	found, err := m.besides.Do(ctx, watched)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	says := make(map[netip.Addr]string)
+	var h *host
 	for a, ends := range found.at {
-		if !has(a) {
+		if !sought.Has(a) {
 			continue
 		}
-		if says, err := m.placeOf(ctx, a, ends); says != "" || err != nil {
+		if h == nil {
+			if h, err = m.host(ctx); err != nil {
+				return nil, err
+			}
+			defer h.k.Close()
+		}
+		at, err := h.placeOf(a, ends, found.bridges, sought)
+		if err != nil {
 			return says, err
+		}
+		if at != "" {
+			says[a] = at
 		}
 	}
 	if found.err != nil {
-		return "", fmt.Errorf("look beside the bridges: %w", found.err)
+		return says, fmt.Errorf("look beside the bridges: %w", found.err)
 	}
-	return "", nil
+	return says, nil
 }
 
 // readBeside lists the addresses in each namespace that the kernel has an id for, but for those
@@ -79,9 +99,9 @@ func (m *Machine) readBeside(ctx context.Context, of []Watch) (found beside) {
 	if err != nil {
 		return beside{err: fmt.Errorf("list the namespaces: %w", err)}
 	}
-	found.at = make(map[netip.Addr][]farEnd)
+	found.at, found.bridges = make(map[netip.Addr][]farEnd), watched.Bridges
 	for _, id := range ids {
-		if watched[id] {
+		if watched.Spaces[id] {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -103,35 +123,66 @@ func (m *Machine) readBeside(ctx context.Context, of []Watch) (found beside) {
 	return found
 }
 
-// placeOf says in a sentence where an address is that some namespaces have; "" where it is of
-// another network.
-func (m *Machine) placeOf(ctx context.Context, a netip.Addr, ends []farEnd) (string, error) {
+// A host has the links of the host that lead to other namespaces.
+type host struct {
+	k     *rtnl.Socket
+	links []*rtnl.Link
+}
+
+// host lists them. The caller closes the socket.
+func (m *Machine) host(ctx context.Context) (*host, error) {
 	k, err := m.socket(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer k.Close()
-	var links []*rtnl.Link
+	h := &host{k: k}
 	err = rtnl.Steady(func() error {
-		links = links[:0]
+		h.links = h.links[:0]
 		return k.Links(rtnl.NoNetns, func(l *rtnl.Link) error {
 			if l.Behind != rtnl.NoNetns {
-				links = append(links, l)
+				h.links = append(h.links, l)
 			}
 			return nil
 		})
 	})
 	if err != nil {
-		return "", fmt.Errorf("list the links: %w", err)
+		k.Close()
+		return nil, fmt.Errorf("list the links: %w", err)
 	}
+	return h, nil
+}
+
+// placeOf says in a sentence where an address is that some namespaces have; "" where it is of
+// another network.
+func (h *host) placeOf(a netip.Addr, ends []farEnd, bridges map[int]bool, sought census.Sought) (string, error) {
 	for _, end := range ends {
-		leads := func(l *rtnl.Link) bool { return l.Behind == end.nsid }
-		at := slices.IndexFunc(links, func(l *rtnl.Link) bool { return leads(l) && l.Peer == end.index })
+		leads, farEnd := false, false
+		for _, l := range h.links {
+			if l.Behind != end.nsid {
+				continue
+			}
+			leads, farEnd = true, farEnd || l.Peer == end.index
+			switch {
+			case l.Master == 0:
+				return fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", l.Name, a), nil
+			case bridges[l.Master]: // since the board was read
+				return fmt.Sprintf("%s was plugged just now, and leads to a namespace with %s", l.Name, a), nil
+			}
+		}
 		switch {
-		case at >= 0 && links[at].Master == 0:
-			return fmt.Sprintf("%s is a port of no bridge, and leads to a namespace with %s", links[at].Name, a), nil
-		case at < 0 && !slices.ContainsFunc(links, leads):
+		case !leads:
 			return fmt.Sprintf("namespace nsid:%d has %s, and no link of the host leads there", end.nsid, a), nil
+		case farEnd || !sought.Sandbox:
+			continue
+		}
+		inner, err := h.k.Link(end.nsid, end.index)
+		switch {
+		case rtnl.IsGone(err), rtnl.IsVanishing(h.k, end.nsid, err):
+		case err != nil:
+			return "", fmt.Errorf("look up link %d of nsid %d: %w", end.index, end.nsid, err)
+		case sought.MAC != "" && inner.MAC.String() == sought.MAC,
+			sought.MAC == "" && inner.Kind == "veth" && inner.Behind != rtnl.NoNetns:
+			return fmt.Sprintf("%s in namespace nsid:%d has %s, and its other end is not on the host", inner.Name, end.nsid, a), nil
 		}
 	}
 	return "", nil

@@ -97,8 +97,8 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s is a port of %q, %v; want %q", name, of, err, want)
 		}
 	}
-	none := func(context.Context) (map[int]bool, error) { return nil, nil }
-	if says, err := m.Beside(t.Context(), none, func(a netip.Addr) bool { return a.String() == addr }); says == "" || err != nil {
+	none := func(context.Context) (Watched, error) { return Watched{}, nil }
+	if says, err := m.Beside(t.Context(), none, census.Sought{Has: func(a netip.Addr) bool { return a.String() == addr }}); len(says) == 0 || err != nil {
 		t.Errorf("an address behind an unplugged link is not beside the bridge: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,20 +191,57 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 	t.Run("the host's end in another namespace", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, hasty)
+		w.ns.Bridge("br9")
 		other := nstest.New(t)
-		byPort, byMAC := w.ns.Port("rt0"), w.ns.Port("rt0")
-		a := w.boundAs("a", api.BindRequest{HostInterface: byPort.HostName}, nil)
-		b := w.boundAs("b", api.BindRequest{MAC: byMAC.MAC.String()}, nil)
-		byPort.AddAddr(a.Address + "/24")
-		byMAC.AddAddr(b.Address + "/24")
-		w.seenInPlace(a, b)
-		for _, p := range []*nstest.Port{byPort, byMAC} {
+		byPort := func(p *nstest.Port) api.BindRequest { return api.BindRequest{HostInterface: p.HostName} }
+		byMAC := func(p *nstest.Port) api.BindRequest { return api.BindRequest{MAC: p.MAC.String()} }
+		var leases []api.Lease
+		var ports []*nstest.Port
+		for i, where := range []func(*nstest.Port) api.BindRequest{byPort, byMAC, byPort, byMAC} {
+			p := w.ns.Port("rt0")
+			l := w.boundAs(fmt.Sprint("s", i), where(p), nil)
+			p.AddAddr(l.Address + "/24")
+			if i > 1 { // another network's link leads there, too
+				second := fmt.Sprint("other", i)
+				w.ns.Exec("ip", "link", "add", second, "master", "br9", "type", "veth", "peer", "name", "eth1", "netns", p.NS.Name())
+			}
+			leases, ports = append(leases, l), append(ports, p)
+		}
+		w.seenInPlace(leases...)
+		for _, p := range ports {
 			w.ns.Exec("ip", "link", "set", p.HostName, "netns", other.Name())
 		}
-		w.staysAs(a, api.Bound, "by its port")
-		w.staysAs(b, api.Bound, "by its MAC")
-		byPort.DelAddr(a.Address + "/24")
-		realtest.Eventually(t, wait, "the lease to end with its address", func() bool { w.pass(); return w.state(a.Address) == api.Cooling })
+		for i, l := range leases {
+			w.staysAs(l, api.Bound, fmt.Sprint("bound as ", i))
+		}
+		for i, l := range leases {
+			ports[i].DelAddr(l.Address + "/24")
+		}
+		realtest.Eventually(t, wait, "the leases to end with their addresses", func() bool {
+			w.pass()
+			return !slices.ContainsFunc(leases, func(l api.Lease) bool { return w.state(l.Address) != api.Cooling })
+		})
+	})
+	t.Run("what was never bound", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, hasty)
+		var leases []api.Lease
+		for i := range 2 {
+			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("s", i), BindWithin: "1ms"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			box, l := nstest.New(t), r.Leases[0] // the host has no id for its namespace when it gets the address
+			box.Exec("ip", "link", "add", fmt.Sprint("veth", i), "type", "veth", "peer", "name", "eth0", "address", fmt.Sprintf("02:00:00:00:77:%02x", i))
+			box.Exec("ip", "addr", "add", l.Address+"/24", "dev", "eth0")
+			box.Exec("ip", "link", "set", fmt.Sprint("veth", i), "netns", w.ns.Name())
+			leases = append(leases, l)
+		}
+		if r, err := w.client.Release(ctx, leases[0].ID, api.ReleaseRequest{Wait: "200ms"}); err != nil || r.Lease.State != api.Releasing {
+			t.Errorf("it is %+v, %v", r, err)
+		}
+		w.staysAs(leases[0], api.Releasing, "released")
+		w.staysAs(leases[1], api.Reserved, "past its deadline")
 	})
 	t.Run("a machine inside", func(t *testing.T) {
 		t.Parallel()
@@ -223,7 +261,9 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 		ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 			w := newWorld(t, withContainerd(d), hasty)
 			b := &box{name: "a", held: w.allocate("a").Leases[0]}
-			b.port = w.ns.Port("rt0", b.held.Address+"/24")
+			b.port = w.ns.Port("rt0")
+			b.port.NS.Bridge("in0", b.held.Address+"/24")
+			b.port.NS.Exec("ip", "link", "set", "eth0", "master", "in0")
 			b.run(w, d)
 			if _, err := w.client.Bind(ctx, b.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: "a"}}}); err != nil {
 				t.Fatal(err)
@@ -265,6 +305,9 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 		}
 		if s := w.state("10.8.64.77"); s != api.Quarantined {
 			t.Errorf("it is %s, and a namespace beside the bridge has it", s)
+		}
+		if _, err := w.client.Clear(ctx, "10.8.64.77"); err == nil || !strings.Contains(err.Error(), "leads to a namespace with 10.8.64.77") {
+			t.Errorf("a person clears it: %v", err)
 		}
 		p.Close()
 		realtest.Eventually(t, wait, "its end", func() bool { w.pass(); return w.state("10.8.64.77") != api.Quarantined })

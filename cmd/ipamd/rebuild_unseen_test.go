@@ -80,3 +80,41 @@ func TestL13RebuildRecordsAnewWhatHasTheNames(t *testing.T) {
 		})
 	}
 }
+
+// L13: what no witness sees at a rebuild is looked for. The address of a machine that has its tap open is
+// held back until the tap is gone, whether it is a port or not; and one that is beside the bridge, and of
+// which the old book says nothing, is not given.
+func TestL13RebuildKeepsWhatNoWitnessSees(t *testing.T) {
+	t.Parallel()
+	short := func(c *config.Config) { c.Allocation.Quarantine = config.Duration(time.Millisecond) }
+	for name, loose := range map[string]bool{"its tap is a port": false, "its tap is unplugged": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, hasty, short)
+			closeIt := w.openTap("tap0")
+			machine := w.boundAs("vm", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:01"}, nil)
+			p := w.ns.Port("rt0")
+			unknown := w.boundAs("unknown", api.BindRequest{HostInterface: p.HostName}, nil)
+			p.AddAddr(unknown.Address + "/24")
+			w.seenInPlace(machine, unknown)
+			w.stopDaemon()
+			w.edit(`DELETE FROM leases WHERE sandbox = 'unknown'; DELETE FROM changes`)
+			w.ns.Exec("ip", "link", "set", p.HostName, "nomaster")
+			if loose {
+				w.ns.Exec("ip", "link", "set", "tap0", "nomaster")
+			}
+			if _, err := w.rebuild(force); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			w.staysAs(machine, api.Quarantined, "rebuilt, and its tap is open")
+			w.staysAs(unknown, api.Quarantined, "rebuilt, and beside the bridge")
+			closeIt()
+			p.Close()
+			realtest.Eventually(t, wait, "both to end", func() bool {
+				w.pass()
+				return w.state(machine.Address) != api.Quarantined && w.state(unknown.Address) != api.Quarantined
+			})
+		})
+	}
+}
