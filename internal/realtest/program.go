@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -29,10 +30,29 @@ func Checkout(t testing.TB) string {
 
 // Program builds a command of the module ("cmd/ipamd") as it is shipped, and returns its
 // path. All tests of all packages share the file, which go links again only where the
-// source has changed; one builds at a time. It is not to be written to.
+// source has changed; one builds at a time, and each test binary asks go once. It is not to
+// be written to.
 func Program(t testing.TB, command string) string {
 	t.Helper()
 	Need(t, "go")
+	programs.Lock()
+	defer programs.Unlock()
+	path, ok := programs.built[command]
+	if !ok {
+		path = build(t, command)
+		programs.built[command] = path
+	}
+	return path
+}
+
+// programs are those that this test binary has built.
+var programs = struct {
+	sync.Mutex
+	built map[string]string
+}{built: make(map[string]string)}
+
+func build(t testing.TB, command string) string {
+	t.Helper()
 	root := Checkout(t)
 	dir := filepath.Join(root, ".cache", "programs")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -50,10 +70,10 @@ func Program(t testing.TB, command string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, filepath.Base(command))
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./"+command)
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "PWD="+root)
-	if out, err := build.CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./"+command)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "PWD="+root)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", command, err, out)
 	}
 	return program
