@@ -53,14 +53,12 @@ func (b *Book) Check(ctx context.Context) ([]Violation, error) {
 	if !b.store.opts.ReadOnly {
 		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
-	select {
-	case <-b.writer.closing:
+	if b.writer.group.Closed() {
 		return nil, ErrClosed
-	default:
-		ctx, cancel := context.WithTimeout(ctx, lookWithin)
-		defer cancel()
-		return c.all(ctx)
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	return c.all(ctx)
 }
 
 type checker struct {
@@ -210,10 +208,8 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 		return out, fmt.Errorf("check the book: %w: another check is being made", ErrState)
 	}
 	defer b.checking.Unlock()
-	select {
-	case <-b.writer.closing:
+	if b.writer.group.Closed() {
 		return out, ErrClosed
-	default:
 	}
 	if err := b.store.Look(bookfile.AllFiles); err != nil {
 		return out, err // another book may lie where its own did
@@ -233,13 +229,13 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 		err = errors.Join(err, b.store.Classify("check", end))
 	}()
 	c := &checker{store: b.store, conn: conn}
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return out, fmt.Errorf("check the book: %w", err)
 	}
 	var schema int
 	err = conn.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&schema) // from here on it reads this revision
 	c.mem, out.Epoch = b.memory.copied(), b.store.whose().Epoch
-	b.writer.unlock()
+	b.writer.group.Unlock()
 	if err != nil {
 		return out, b.store.Classify("check", err)
 	}

@@ -21,7 +21,7 @@
 //
 //	store    the file, which package sqlite keeps open, and whose book it is
 //	memory   the same rows in memory, and which addresses are offered to callers
-//	writer   commits: a caller that waits for one may make it for all that wait
+//	writer   commits; package group has a caller that waits for one make it for all that wait
 //	history  what the file has of the past, on connections of its own
 //	upkeep   what follows a commit: fold the log, prune the history; and Retry
 //

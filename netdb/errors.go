@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/group"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -89,7 +90,7 @@ var (
 	// in [Info], as Growing.
 	ErrLogHeld = errors.New("a reader holds the log")
 	// ErrClosed means that the book was closed.
-	ErrClosed = errors.New("the book is closed")
+	ErrClosed = group.ErrClosed
 )
 
 // A StaleError is [ErrStale] with the lease as it is now, and the revision at

@@ -66,10 +66,10 @@ func LastConflictSlowly(b *Book, pause func()) error {
 
 // ForgetSoon has the next pruning take back what readers know of the history.
 func ForgetSoon(ctx context.Context, b *Book) error {
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return err
 	}
-	defer b.writer.unlock()
+	defer b.writer.group.Unlock()
 	b.pruned = forgetAfter
 	return nil
 }
@@ -77,10 +77,10 @@ func ForgetSoon(ctx context.Context, b *Book) error {
 // Prune takes one look at the old end of the history, and reports whether something
 // is left that could go.
 func Prune(ctx context.Context, b *Book) (left bool, err error) {
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return false, err
 	}
-	defer b.writer.unlock()
+	defer b.writer.group.Unlock()
 	return b.prune(), nil
 }
 
@@ -100,10 +100,10 @@ func (s slowly) QueryContext(ctx context.Context, query string, args ...any) (*s
 // knows of the history, and close its idle readers, so that what comes next asks
 // the disk.
 func (b *Book) DropCaches(ctx context.Context) error {
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return err
 	}
-	defer b.writer.unlock()
+	defer b.writer.group.Unlock()
 	b.lasts.forget()
 	b.store.Readers.SetMaxIdleConns(0)
 	b.store.Readers.SetMaxIdleConns(2)
@@ -113,10 +113,10 @@ func (b *Book) DropCaches(ctx context.Context) error {
 
 // Fold folds the log into the file as a commit does behind a long one.
 func (b *Book) Fold(ctx context.Context) error {
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return err
 	}
-	defer b.writer.unlock()
+	defer b.writer.group.Unlock()
 	log, err := b.store.Checkpoint("PASSIVE")
 	if err == nil && log.Folded < log.Pages {
 		err = errors.New("some of the log is not in the file")
@@ -125,13 +125,11 @@ func (b *Book) Fold(ctx context.Context) error {
 }
 
 // Committing reports whether a caller holds the lock.
-func (b *Book) Committing() bool { return len(b.writer.locked) > 0 }
+func (b *Book) Committing() bool { return b.writer.group.Committing() }
 
 // Waiting is how many requests are in the line for the next commit.
 func (b *Book) Waiting() int {
-	b.writer.queue.mu.Lock()
-	defer b.writer.queue.mu.Unlock()
-	return len(b.writer.queue.ops)
+	return b.writer.group.Waiting()
 }
 
 // Tombstones is how many are in memory, where they stand or not.
@@ -143,10 +141,10 @@ func Tombstones(b *Book) int {
 
 // LogPages is how many pages the log has.
 func LogPages(ctx context.Context, b *Book) (int, error) {
-	if err := b.writer.lock(ctx); err != nil {
+	if err := b.writer.group.Lock(ctx); err != nil {
 		return 0, err
 	}
-	defer b.writer.unlock()
+	defer b.writer.group.Unlock()
 	log, err := b.store.Checkpoint("NOOP")
 	return log.Pages, err
 }

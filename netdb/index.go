@@ -216,7 +216,10 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 func (x *index) vacateRange(pi *poolIndex, r Range, rev int64) {
 	inside, outside := pi.pool.split(r)
 	for _, in := range inside {
-		rest := free.NewSet(free.Rest(in, x.takenIn(pi, in)...)...)
+		rest := free.NewSet(in)
+		for _, taken := range x.takenIn(pi, in) {
+			rest.Take(taken)
+		}
 		for a := range pi.keptFor {
 			if rest.Remove(a) {
 				pi.kept[a] = max(rev, pi.kept[a])

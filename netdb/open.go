@@ -15,6 +15,7 @@ import (
 	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/group"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -87,13 +88,12 @@ func open(path string, opts Options) (*Book, error) {
 	m := &memory{opts: s.opts, clock: clock, idx: o.idx}
 	m.nameCount.Store(o.idx.rev)
 	h := &history{store: s, memory: m}
-	w := &writer{store: s, memory: m, opts: s.opts, clock: clock, staged: newOverlay(),
-		locked: make(chan struct{}, 1), closing: make(chan struct{})}
+	w := &writer{store: s, memory: m, opts: s.opts, clock: clock, staged: newOverlay()}
+	w.group = group.New(w)
 	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
 	w.upkeep = u
 	return &Book{memory: m, history: h, upkeep: u, store: s, writer: w, close: sync.OnceValue(func() error {
-		close(w.closing)
-		w.locked <- struct{}{}
+		w.group.Close()
 		return s.shut()
 	})}, nil
 }

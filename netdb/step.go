@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/ipamd/ipamd/netdb/group"
 )
 
 // An overlay is the steps that a batch has staged, and the rows as they leave
@@ -71,7 +73,7 @@ func newOverlay() *overlay {
 // stays, unless it was a giant's: maps that were made for every request were a
 // third of what a commit allocated.
 func (o *overlay) reset(rev int64) {
-	if len(o.steps) > 4*maxBatch {
+	if len(o.steps) > 4*group.MaxBatch {
 		*o = *newOverlay()
 	}
 	clear(o.steps)
@@ -359,7 +361,7 @@ func (s *store) writeStep(st step) error {
 
 // finish runs fn in the transaction that has begun, and commits.
 func (s *store) finish(fn func() error) error {
-	err := safely(fn)
+	err := group.Safely(fn)
 	if err == nil {
 		_, err = s.sql.commit.Exec()
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 )
@@ -243,56 +241,4 @@ func (t *tx) heldBy(uid string) []*Lease {
 	}
 	slices.SortFunc(found, func(x, y *Lease) int { return x.Addr.Compare(y.Addr) })
 	return found
-}
-
-// An op is one request on its way into a commit. It may be run more than
-// once, when another request spoils the batch; it must do nothing but stage.
-type op struct {
-	run   func(*tx) error
-	done  chan error
-	state atomic.Int32
-}
-
-const (
-	opWaiting = iota // the caller may still walk away
-	opTaken          // it is answered, whatever the caller's deadline
-	opLeft           // the caller walked away
-)
-
-// take runs the request, unless its caller left.
-func (o *op) take(t *tx) (err error) {
-	if !o.state.CompareAndSwap(opWaiting, opTaken) && o.state.Load() != opTaken {
-		return nil
-	}
-	return safely(func() error { return o.run(t) })
-}
-
-// A queue holds the requests that wait for a commit, first come, first served.
-// A caller waits with each, so that it needs no bound of its own.
-type queue struct {
-	mu  sync.Mutex
-	ops []*op
-}
-
-func (l *queue) join(o *op) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ops = append(l.ops, o)
-}
-
-// leave takes a request out whose caller walked away.
-func (l *queue) leave(o *op) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ops = slices.DeleteFunc(l.ops, func(other *op) bool { return other == o })
-}
-
-// next takes up to most requests from the front.
-func (l *queue) next(most int) []*op {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(most, len(l.ops))
-	batch := l.ops[:n:n]
-	l.ops = l.ops[n:]
-	return batch
 }

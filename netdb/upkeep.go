@@ -84,11 +84,11 @@ func (u *upkeep) Tidy(ctx context.Context) error {
 		return nil
 	}
 	for left := u.rows.Now() != nil; ; {
-		if err := u.writer.lock(ctx); err != nil {
+		if err := u.writer.group.Lock(ctx); err != nil {
 			return fmt.Errorf("tidy %s: %w", u.store.Path, err)
 		}
 		func() {
-			defer u.writer.unlock() // between two looks commits go on
+			defer u.writer.group.Unlock() // between two looks commits go on
 			if left {
 				left = u.prune()
 			}
@@ -272,10 +272,10 @@ func (u *upkeep) Retry(ctx context.Context) error {
 		return why.Why
 	}
 	if errors.Is(why.Why, ErrMoved) && u.store.Away(bookfile.AllFiles) != nil {
-		if err := u.writer.lock(ctx); err != nil {
+		if err := u.writer.group.Lock(ctx); err != nil {
 			return fmt.Errorf("write to %s: %w", u.store.Path, err)
 		}
-		defer u.writer.unlock()
+		defer u.writer.group.Unlock()
 		return cmp.Or(u.store.Rescue(), u.store.Look(bookfile.AllFiles), why.Why)
 	}
 	var disk unix.Statfs_t
@@ -285,16 +285,16 @@ func (u *upkeep) Retry(ctx context.Context) error {
 	if free := disk.Bavail * uint64(disk.Bsize); free < room {
 		return fmt.Errorf("write to %s: %w: %d bytes are free, less than %d", u.store.Path, ErrReadOnly, free, room)
 	}
-	if err := u.writer.lock(ctx); err != nil {
+	if err := u.writer.group.Lock(ctx); err != nil {
 		return fmt.Errorf("write to %s: %w", u.store.Path, err)
 	}
-	defer u.writer.unlock()
+	defer u.writer.group.Unlock()
 	if errors.Is(why.Why, ErrDamaged) {
 		if err := u.lookOver(ctx, why.Why); err != nil {
 			return err
 		}
 	}
-	if err := u.writer.begin(ctx); err != nil {
+	if err := u.writer.group.Begin(ctx); err != nil {
 		return err
 	}
 	// There and back: SQLite writes no page for a row that is set to what it is. The

@@ -138,6 +138,9 @@ func (s *PoolSpec) split(r Range) (inside, outside []Range) {
 	if part, some := s.hosts().Clip(r); some {
 		inside = free.Rest(part, s.refused()...)
 	}
+	if len(inside) == 1 && inside[0] == r {
+		return inside, nil
+	}
 	return inside, free.Rest(r, inside...)
 }
 
