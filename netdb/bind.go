@@ -9,6 +9,19 @@ import (
 	"strings"
 )
 
+// A Binding is what a caller knows of how a lease is used. It adds: what is left empty
+// stays as it was.
+type Binding struct {
+	Containers    []Container
+	Gone          []Container // are recorded no more; not among Containers
+	Netns         string      // path of the network namespace
+	HostInterface string      // the port of the bridge
+	MAC           string      // of the sandbox's interface
+	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
+	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
+	Takes         bool        // HostInterface, from another sandbox's lease that records the same link since
+}
+
 // Check returns a [FieldError] for the first part that cannot be stored, and
 // spells the MAC as the kernel does.
 func (n *Binding) Check() error {
@@ -219,4 +232,36 @@ func asSeen(l *Lease, ifRev int64) error {
 		return &StaleError{Lease: l, Seen: ifRev}
 	}
 	return nil
+}
+
+// plug takes in what a binding names, before its names are recorded. What could not
+// be looked up is not known: a name that is bound again may be of a later link.
+func (l *Lease) plug(n Binding) {
+	named := func(now, was string) bool { return now != "" && now != was }
+	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
+		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
+	if n.Plug.Boot != "" && !l.Plug.OfBoot(n.Plug.Boot) {
+		anew = true                      // no look was made for it in this boot
+		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
+	}
+	if n.HostInterface != "" {
+		if n.Plug.Index != l.Plug.Index || n.Takes {
+			l.Plug.At = n.Plug.At
+		}
+		l.Plug.Index = n.Plug.Index
+	}
+	if n.Netns != "" {
+		l.Plug.Inode = n.Plug.Inode
+	}
+	if anew || n.Plug.Behind != 0 {
+		l.Plug.Behind = n.Plug.Behind
+	}
+	switch {
+	case n.Seen:
+		l.Plug.Unseen = false
+	case anew:
+		l.Plug.Unseen = n.Plug.Unseen
+	case !n.Plug.Unseen && (n.HostInterface != "" || n.Netns != ""): // what is named again has come
+		l.Plug.Unseen = false
+	}
 }

@@ -187,20 +187,6 @@ func (e *OtherPoolsRowError) Error() string {
 
 func (e *OtherPoolsRowError) Unwrap() error { return ErrOverlap }
 
-// A FieldError names the argument that is wrong and why. It is [ErrInvalid].
-type FieldError struct {
-	Field  string
-	Reason string
-}
-
-func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
-
-func (e *FieldError) Unwrap() error { return ErrInvalid }
-
-func invalid(field, format string, args ...any) error {
-	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
-}
-
 // A KeptError refuses an address that its pool keeps for another sandbox. It is
 // [ErrTaken].
 type KeptError struct {

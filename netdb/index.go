@@ -52,24 +52,6 @@ type Unreadable struct {
 // PoolUID is the uid of the row's pool, "" where it cannot be read.
 func (u *Unreadable) PoolUID() string { return u.pool }
 
-type tombstone struct {
-	attempt int64
-	rev     int64
-	at      Stamp
-}
-
-// bury sets a sandbox uid's tombstone.
-func (x *index) bury(uid string, stone tombstone) {
-	x.unbury(uid)
-	x.tombs[uid] = stone
-	x.stones.Set(stone.rev, uid)
-}
-
-func (x *index) unbury(uid string) {
-	x.stones.Delete(x.tombs[uid].rev)
-	delete(x.tombs, uid)
-}
-
 func newIndex() *index {
 	return &index{
 		pools:      make(map[string]*poolIndex),

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
@@ -121,41 +120,6 @@ type Change struct {
 	Evidence  json.RawMessage
 }
 
-// A Reservation asks for one address that was picked before.
-type Reservation struct {
-	Candidate  Candidate
-	Sandbox    string
-	UID        string
-	Interface  string
-	Attempt    int64
-	BindWithin time.Duration
-	Labels     map[string]string
-	Evidence   json.RawMessage // what the witnesses reported, when there is something to store
-	// Unseen is called in the transaction, last of all: an error ends the
-	// whole request and nothing is written. It runs inside the commit and
-	// must not wait.
-	Unseen func() error
-	Naming Naming // of the link on the host
-	// Binding is where the lease is used already: it is bound in the same transaction, by
-	// BoundBy. nil leaves it reserved.
-	Binding *Binding
-	BoundBy Who
-	Slot    *NewSlot // nil: of a sandbox
-}
-
-// A Binding is what a caller knows of how a lease is used. It adds: what is left empty
-// stays as it was.
-type Binding struct {
-	Containers    []Container
-	Gone          []Container // are recorded no more; not among Containers
-	Netns         string      // path of the network namespace
-	HostInterface string      // the port of the bridge
-	MAC           string      // of the sandbox's interface
-	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
-	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
-	Takes         bool        // HostInterface, from another sandbox's lease that records the same link since
-}
-
 // A Plug distinguishes the plumbing that a lease records from later plumbing of the same
 // names: names are used again, and within one boot of the machine an index where a link came from
 // another namespace with it, so that two that differ are two links, and two that
@@ -190,74 +154,11 @@ func (p Plug) OtherNetns(o Plug) bool {
 	return p.Inode != 0 && o.Inode != 0 && (p.Inode != o.Inode || !p.OfBoot(o.Boot))
 }
 
-// plug takes in what a binding names, before its names are recorded. What could not
-// be looked up is not known: a name that is bound again may be of a later link.
-func (l *Lease) plug(n Binding) {
-	named := func(now, was string) bool { return now != "" && now != was }
-	anew := l.State == Reserved || named(n.HostInterface, l.HostInterface) || named(n.Netns, l.Netns) ||
-		l.HostInterface == "" && l.Netns == "" && named(n.MAC, l.MAC)
-	if n.Plug.Boot != "" && !l.Plug.OfBoot(n.Plug.Boot) {
-		anew = true                      // no look was made for it in this boot
-		l.Plug = Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
-	}
-	if n.HostInterface != "" {
-		if n.Plug.Index != l.Plug.Index || n.Takes {
-			l.Plug.At = n.Plug.At
-		}
-		l.Plug.Index = n.Plug.Index
-	}
-	if n.Netns != "" {
-		l.Plug.Inode = n.Plug.Inode
-	}
-	if anew || n.Plug.Behind != 0 {
-		l.Plug.Behind = n.Plug.Behind
-	}
-	switch {
-	case n.Seen:
-		l.Plug.Unseen = false
-	case anew:
-		l.Plug.Unseen = n.Plug.Unseen
-	case !n.Plug.Unseen && (n.HostInterface != "" || n.Netns != ""): // what is named again has come
-		l.Plug.Unseen = false
-	}
-}
-
 func (p Plug) text() string {
 	if p == (Plug{}) {
 		return ""
 	}
 	return encode(p, 1)
-}
-
-// The rule of containerd for the names of namespaces and containers
-// (pkg/identifiers). The book repeats it, because it must not import containerd:
-// a container whose name containerd refuses is one that no look-up can ever
-// confirm to be gone. A test of watchdog/ctrd holds the two together.
-const maxIdentifier = 76 // bytes
-
-var identifier = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
-
-// IsIdentifier reports whether a namespace or a container of containerd can
-// have this name.
-func IsIdentifier(s string) bool { return len(s) <= maxIdentifier && identifier.MatchString(s) }
-
-// MaxContainers is how many containers a lease records.
-const MaxContainers = 256
-
-// checkContainers names the first container that there cannot be.
-func checkContainers(field string, all []Container) error {
-	if len(all) > MaxContainers {
-		return invalid(field, "%d are more than %d", len(all), MaxContainers)
-	}
-	for i, c := range all {
-		for _, part := range [...]struct{ of, name string }{{"namespace", c.Namespace}, {"id", c.ID}} {
-			if !IsIdentifier(part.name) {
-				return invalid(fmt.Sprintf("%s[%d].%s", field, i, part.of),
-					"%.80q is no name that containerd allows: up to %d letters and digits, with single dots, dashes or underscores between them", part.name, maxIdentifier)
-			}
-		}
-	}
-	return nil
 }
 
 // releaseWithin is how long a release may wait for its confirmation before a

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"unicode/utf8"
 )
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
@@ -15,24 +14,6 @@ import (
 // changes. It may be nil where the address cannot be in use meanwhile.
 func (b *Book) ClearAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
 	return b.moveAt(ctx, who, id, rev, Cooling, nil, unseen, Quarantined)
-}
-
-// checkEvidence refuses what is empty: a quarantine that cannot be
-// explained later is one that no operator dares to clear.
-func checkEvidence(evidence json.RawMessage) error {
-	var reports []json.RawMessage
-	if err := json.Unmarshal(evidence, &reports); err != nil || len(reports) == 0 {
-		return invalid("evidence", "%.40q is no JSON array with something in it", evidence)
-	}
-	return nil
-}
-
-// checkSeen is checkEvidence where there may be none.
-func checkSeen(evidence json.RawMessage) error {
-	if len(evidence) == 0 {
-		return nil
-	}
-	return checkEvidence(evidence)
 }
 
 // SeenOnWire is the reason of a quarantine that a conflict made: a witness saw
@@ -61,15 +42,6 @@ func (b *Book) Hold(ctx context.Context, who Who, a netip.Addr, evidence json.Ra
 		return nil, err
 	}
 	return b.quarantine(ctx, who, Lease{Addr: a}, who.Note, evidence, anyRev)
-}
-
-// checkNote refuses an operator's verb without words: a person who meets what
-// was done wants to know why.
-func checkNote(words string) error {
-	if words == "" || len(words) > MaxNote || !utf8.ValidString(words) {
-		return invalid("reason", "%.40q is not 1 to %d bytes of UTF-8", words, MaxNote)
-	}
-	return nil
 }
 
 // QuarantineAt is [Book.Quarantine] of an address as the caller saw it: if its

@@ -3,22 +3,32 @@ package netdb
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
-	"unicode/utf8"
 )
 
-// Limits of what a caller may write into the book.
-const (
-	MaxName       = 253 // bytes of a sandbox's name or uid
-	MaxInterface  = 15  // IFNAMSIZ without its NUL
-	MaxLabels     = 64
-	MaxLabelKey   = 253
-	MaxLabelText  = 4096
-	MaxLabelBytes = 16 << 10 // of all labels of a lease, keys and values: every lease is held in memory
-	MaxBindWait   = 24 * time.Hour
-	MaxNote       = 1000 // bytes of what an operator writes down
-)
+// A Reservation asks for one address that was picked before.
+type Reservation struct {
+	Candidate  Candidate
+	Sandbox    string
+	UID        string
+	Interface  string
+	Attempt    int64
+	BindWithin time.Duration
+	Labels     map[string]string
+	Evidence   json.RawMessage // what the witnesses reported, when there is something to store
+	// Unseen is called in the transaction, last of all: an error ends the
+	// whole request and nothing is written. It runs inside the commit and
+	// must not wait.
+	Unseen func() error
+	Naming Naming // of the link on the host
+	// Binding is where the lease is used already: it is bound in the same transaction, by
+	// BoundBy. nil leaves it reserved.
+	Binding *Binding
+	BoundBy Who
+	Slot    *NewSlot // nil: of a sandbox
+}
 
 // Check returns a [FieldError] for the first argument that cannot be stored.
 func (r *Reservation) Check() error {
@@ -45,53 +55,6 @@ func (r *Reservation) Check() error {
 		}
 	}
 	return checkLabels(r.Labels)
-}
-
-func checkName(field, s string) error {
-	switch {
-	case s == "":
-		return invalid(field, "is empty")
-	case len(s) > MaxName:
-		return invalid(field, "has %d bytes, more than %d", len(s), MaxName)
-	case !utf8.ValidString(s):
-		return invalid(field, "is not UTF-8")
-	}
-	return nil
-}
-
-// IsInterface reports whether the kernel takes a name for an interface.
-func IsInterface(s string) bool { return checkInterface(s) == nil }
-
-func checkInterface(s string) error {
-	if s == "" || len(s) > MaxInterface || s == "." || s == ".." {
-		return invalid("interface", "%q is no interface name of 1 to %d bytes", s, MaxInterface)
-	}
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || c == '/' || c == ':' {
-			return invalid("interface", "%q has a character that an interface name cannot have", s)
-		}
-	}
-	return nil
-}
-
-func checkLabels(labels map[string]string) error {
-	if len(labels) > MaxLabels {
-		return invalid("labels", "%d are more than %d", len(labels), MaxLabels)
-	}
-	size := 0
-	for k, v := range labels {
-		size += len(k) + len(v)
-		switch {
-		case k == "" || len(k) > MaxLabelKey || !utf8.ValidString(k):
-			return invalid("labels", "key %.40q is not 1 to %d bytes of UTF-8", k, MaxLabelKey)
-		case len(v) > MaxLabelText || !utf8.ValidString(v):
-			return invalid("labels", "value of %.40q is not up to %d bytes of UTF-8", k, MaxLabelText)
-		}
-	}
-	if size > MaxLabelBytes {
-		return invalid("labels", "have %d bytes together, more than %d", size, MaxLabelBytes)
-	}
-	return nil
 }
 
 // An OwnedError says that the owner has an open lease already. Nothing was
@@ -229,66 +192,6 @@ func (b *Book) Renew(ctx context.Context, who Who, id string, attempt int64, wit
 		}
 		return t.move(who, l, now, nil)
 	})
-}
-
-// MaxTombstones bounds the tombstones that the book keeps in its file and in memory,
-// with their uids and what finds them some tens of MiB at most: each stands for
-// [Options.Tombstone], and a caller that cancels without end makes thousands a
-// second.
-const MaxTombstones = 1 << 16
-
-// Cancel leaves a tombstone: attempts of the sandbox uid up to this one are
-// refused while it stands, also those whose Allocate arrives later. Open
-// leases of such attempts are released; they come back. Where the tombstone
-// stands already and no lease is open, nothing is written. One more than
-// [MaxTombstones] is [ErrTombstones]: a tombstone that was acknowledged stands for its
-// time. The open leases are released all the same and come back beside that error, so
-// that a caller that ends what it has by cancelling never keeps it.
-func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) ([]*Lease, error) {
-	if err := checkName("uid", uid); err != nil {
-		return nil, err
-	}
-	if attempt < 1 {
-		return nil, invalid("attempt", "%d is below 1", attempt)
-	}
-	var full error
-	out, err := change(ctx, b.writer, func(t *tx) (out []*Lease, err error) {
-		full = nil
-		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= t.opts.Tombstone {
-			if old.attempt == 0 && t.tombsFull() {
-				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, t.idx.mostTombs)
-			} else {
-				c := t.change(OfAttempt, who)
-				c.UID, c.Attempt, c.From, c.To = uid, attempt, Free, Cancelled
-				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, c.Rev, t.now}, change: c})
-			}
-		}
-		for _, l := range t.openOf(uid) {
-			if l.Attempt > attempt {
-				continue
-			}
-			freed, err := t.setState(who, l, Releasing, nil)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, freed)
-		}
-		return out, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, full
-}
-
-// tombsFull reports that one more tombstone is too many. One that stands no
-// longer is pruned behind the changes to come, and keeps no room meanwhile.
-func (t *tx) tombsFull() bool {
-	if len(t.idx.tombs)+len(t.staged.tombs) < t.idx.mostTombs {
-		return false
-	}
-	_, oldest, ok := t.idx.stones.Min()
-	return !ok || t.now.Since(t.idx.tombs[oldest].at) < t.opts.Tombstone
 }
 
 // refuses returns a [KeptError] when a pool, as this batch leaves it, keeps an address of

@@ -302,23 +302,6 @@ func scanPoolName(s sqlite.Scanner) (n PoolName, err error) {
 }
 
 const (
-	readTombs  = `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`
-	upsertTomb = `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-		ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`
-)
-
-func (t *tombstone) row(uid string) []any {
-	return []any{uid, t.attempt, t.rev, t.at.Wall.UnixNano(), int64(t.at.Boottime), t.at.BootID}
-}
-
-func scanTomb(s sqlite.Scanner) (uid string, t tombstone, err error) {
-	var wall, boot int64
-	err = s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID)
-	t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
-	return uid, t, err
-}
-
-const (
 	withheldColumns = `ip, address, pool_uid, pool, lease_id, state, sandbox, uid, interface, rev,
 		since_wall, since_boot, since_boot_id, evidence, hold, ` + withheldPlumbing
 	withheldPlumbing = `bridge, host_interface, netns, plug`

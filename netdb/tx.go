@@ -68,16 +68,6 @@ func (t *tx) open(o Owner) *Lease {
 	return t.idx.open(o)
 }
 
-func (t *tx) tomb(uid string) tombstone {
-	return look(uid, t.staged.tombs, t.idx.tombs)
-}
-
-// cancelled reports that a tombstone of an attempt, or of a later one, stands.
-func (t *tx) cancelled(uid string, attempt int64) bool {
-	stone := t.tomb(uid)
-	return stone.attempt >= attempt && t.now.Since(stone.at) < t.opts.Tombstone
-}
-
 // removed reports whether this batch took the row with an id away.
 func (t *tx) removed(id string) bool {
 	l, ok := t.staged.ids[id]
