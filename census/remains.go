@@ -33,7 +33,7 @@ type HostLink struct {
 	Leads   bool   // its far end is in another namespace
 	Hidden  bool   // it could not be asked what is at the far end
 	MAC     string // at the far end in another namespace; "": there is none, or it is gone
-	Inside  string // of a port of no bridge: what it leads to, as of [Remains]
+	Inside  string // what of the sandbox it leads to, as of [Remains]; not looked for behind a port that has the recorded name
 }
 
 // A Sought is what is looked for beside the bridges.

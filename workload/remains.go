@@ -36,7 +36,7 @@ func (t Trace) Keeps() string {
 	if h := t.Remains.Behind; h != nil {
 		whose := t.whose(h)
 		switch {
-		case h.Inside != "":
+		case h.Bridge == "" && h.Inside != "":
 			return unplugged(h)
 		case h.Bridge == "", !h.Leads, whose == anothers:
 		case whose == unclear && !t.Lease.State.Open() && !t.Lease.Former(): // its owner said that it ended
@@ -46,7 +46,7 @@ func (t Trace) Keeps() string {
 	}
 	switch h := t.link(); {
 	case h == nil:
-	case h.Inside != "":
+	case h.Bridge == "" && h.Inside != "":
 		return unplugged(h)
 	case h.Bridge == "":
 	case !h.Watched:
@@ -115,7 +115,9 @@ const (
 )
 
 // whose compares the MAC at a link's far end: that of a tap is not shown, and a guest may have changed
-// its own, so that another lease which records the link is asked for, too.
+// its own, so that another lease which records the link is asked for, too. Of a lease without a MAC it
+// is not clear whose the link is where nothing of the sandbox is in the namespace that it leads to, and its own
+// is not at its path.
 func (t Trace) whose(h *census.HostLink) whose {
 	shown := t.Lease.MAC != "" && !h.Tap
 	switch {
@@ -123,7 +125,7 @@ func (t Trace) whose(h *census.HostLink) whose {
 		return own
 	case t.Leases.OthersLink(t.Lease, h.Index):
 		return anothers
-	case shown:
+	case shown, h.Leads && !h.Hidden && h.Inside == "" && t.At.Netns != "" && t.At.Inode != 0 && !t.Remains.Netns:
 		return unclear
 	}
 	return own

@@ -30,6 +30,12 @@ func TestTrace(t *testing.T) {
 	before.Plug.Boot = "another boot"
 	noSpace := bound
 	noSpace.Netns, noSpace.Plug.Inode = "", 0
+	noMAC := bound
+	noMAC.MAC = ""
+	noMACReleased := noMAC
+	noMACReleased.State = netdb.Releasing
+	bareReleased := bare
+	bareReleased.State = netdb.Releasing
 	taker := &netdb.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: netdb.Bound, Plug: netdb.Plug{Boot: boot, Index: 7}}
 
 	port := func(name, mac string) *census.HostLink {
@@ -44,6 +50,11 @@ func TestTrace(t *testing.T) {
 	hidden := port("veth9", "")
 	hidden.Hidden = true
 	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
+
+	houses := port("veth9", another)
+	houses.Inside = "a namespace with 10.8.0.2"
+	strange := port("veth9", another)
+	strange.Bridge, strange.Watched = "docker0", false
 
 	for name, tt := range map[string]struct {
 		lease     netdb.Lease
@@ -71,6 +82,10 @@ func TestTrace(t *testing.T) {
 		"another sandbox's tap has the index":       {lease: bound, other: taker, left: census.Remains{Link: tap}, ended: true},
 		"another link has the index":                {lease: bound, left: census.Remains{Link: port("veth9", another)}, ended: true},
 		"another's has it, and its own is anew":     {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &lives}, keeps: "veth1 is a port of no bridge", unplugged: true},
+		"its link was renamed, and no MAC is known": {lease: noMAC, left: census.Remains{Link: port("veth9", another), Netns: true}, keeps: "another name"},
+		"and it is behind that":                     {lease: noMAC, left: census.Remains{Link: houses}, keeps: "another name"},
+		"and nothing of it is, nor its namespace":   {lease: noMAC, left: census.Remains{Link: port("veth9", another)}, ended: true},
+		"on a bridge that is not looked after":      {lease: noMACReleased, left: census.Remains{Link: strange}, ended: true},
 		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, unplugged: true},
 		"a name alone is known, and is a port else": {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
 
@@ -80,6 +95,10 @@ func TestTrace(t *testing.T) {
 		"or the port is another's, and it is released":   {lease: unnamedReleased, left: census.Remains{Behind: port("veth1", another)}},
 		"it is another's":                                {lease: unnamed, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
 		"another's, as far as a lease without MAC knows": {lease: bare, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
+		"nothing of it is behind that port":              {lease: bare, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
+		"nor is, and it is released":                     {lease: bareReleased, left: census.Remains{Behind: port("veth1", another)}},
+		"released, and it is behind that port":           {lease: bareReleased, left: census.Remains{Behind: houses}, keeps: "which it was last seen behind"},
+		"released, and its namespace is there":           {lease: bareReleased, left: census.Remains{Behind: port("veth1", another), Netns: true}, keeps: "which it was last seen behind"},
 		"what it was seen behind is unplugged":           {lease: unnamed, left: census.Remains{Behind: loose}, unplugged: true},
 		"and it lives behind that, whosever the link is": {lease: unnamed, other: taker, left: census.Remains{Behind: &lives}, keeps: "10.8.0.2", unplugged: true},
 		"another's that is unplugged":                    {lease: bare, other: taker, left: census.Remains{Behind: loose}, ended: true},

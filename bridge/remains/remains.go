@@ -59,7 +59,7 @@ func (m *Machine) Of(ctx context.Context, at census.LastKnown, has func(netip.Ad
 			return nil
 		}
 		var l *census.HostLink
-		l, err = hostLink(k, index, name, has, watched)
+		l, err = hostLink(k, index, name, at.Name, has, watched)
 		return l
 	}
 	if at.Link != 0 {
@@ -125,7 +125,9 @@ func masterOf(k *rtnl.Socket, l *rtnl.Link) (string, error) {
 	return of.Name, nil
 }
 
-func hostLink(k *rtnl.Socket, index int, name string, has func(netip.Addr) bool, watched func(bridge string) bool) (*census.HostLink, error) {
+// hostLink is the link of an index, or the one of a name where the index is 0. What of the sandbox it leads to is looked
+// for where it is a port of no bridge, or has not the recorded name.
+func hostLink(k *rtnl.Socket, index int, name, recorded string, has func(netip.Addr) bool, watched func(bridge string) bool) (*census.HostLink, error) {
 	l, err := linkOf(k, index, name)
 	if l == nil || err != nil {
 		return nil, err
@@ -142,13 +144,16 @@ func hostLink(k *rtnl.Socket, index int, name string, has func(netip.Addr) bool,
 		}
 		h.Hidden = err != nil && !rtnl.IsGone(err) // a namespace that is being taken down shows nothing
 	}
-	if h.Bridge == "" {
+	if h.Bridge == "" || h.Name != recorded {
 		h.Inside, err = behind(k, l, has)
+	}
+	if err != nil && h.Bridge != "" { // it may be another's, who could keep the release waiting
+		h.Inside, err = "a namespace that could not be read", nil
 	}
 	return h, err
 }
 
-// behind is what a sandbox has behind a link that is a port of no bridge.
+// behind is what a sandbox has behind a link.
 func behind(k *rtnl.Socket, l *rtnl.Link, has func(netip.Addr) bool) (string, error) {
 	switch {
 	case l.Behind == rtnl.Unassigned:

@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 	ns.Bridge("other0")
 	const addr = "10.8.0.7"
 	port, loose, moved := ns.Port("rt0", addr+"/24"), ns.Port("rt0", addr+"/24"), ns.Port("other0", addr+"/24")
-	empty := ns.Port("rt0")
+	empty, barren := ns.Port("rt0"), ns.Port("other0")
 	ns.Exec("ip", "link", "set", loose.HostName, "nomaster")
 	ns.Exec("ip", "link", "set", empty.HostName, "nomaster")
 	ns.Exec("ip", "tuntap", "add", "tap0", "mode", "tap")
@@ -59,9 +59,10 @@ func TestOf(t *testing.T) {
 		"a port":             {census.LastKnown{Name: port.HostName, Link: index(port.HostName)}, census.Remains{Link: link(port, "rt0", "")}},
 		"by its name":        {census.LastKnown{Name: port.HostName}, census.Remains{Named: link(port, "rt0", "")}},
 		"made anew":          {census.LastKnown{Name: port.HostName, Link: 9999}, census.Remains{Named: link(port, "rt0", "")}},
-		"renamed":            {census.LastKnown{Name: "gone0", Link: index(port.HostName)}, census.Remains{Link: link(port, "rt0", "")}},
-		"two links by now":   {census.LastKnown{Name: loose.HostName, Link: index(port.HostName)}, census.Remains{Link: link(port, "rt0", ""), Named: link(loose, "", lives)}},
-		"behind a port":      {census.LastKnown{Behind: index(port.HostName)}, census.Remains{Behind: link(port, "rt0", "")}},
+		"renamed":            {census.LastKnown{Name: "gone0", Link: index(port.HostName)}, census.Remains{Link: link(port, "rt0", lives)}},
+		"two links by now":   {census.LastKnown{Name: loose.HostName, Link: index(port.HostName)}, census.Remains{Link: link(port, "rt0", lives), Named: link(loose, "", lives)}},
+		"behind a port":      {census.LastKnown{Behind: index(port.HostName)}, census.Remains{Behind: link(port, "rt0", lives)}},
+		"behind another's":   {census.LastKnown{Behind: index(barren.HostName)}, census.Remains{Behind: link(barren, "other0", "")}},
 		"unplugged":          {census.LastKnown{Behind: index(loose.HostName)}, census.Remains{Behind: link(loose, "", lives)}},
 		"unplugged, empty":   {census.LastKnown{Link: index(empty.HostName), Name: empty.HostName}, census.Remains{Link: link(empty, "", "")}},
 		"on another bridge":  {census.LastKnown{Link: index(moved.HostName), Name: moved.HostName}, census.Remains{Link: link(moved, "other0", "")}},

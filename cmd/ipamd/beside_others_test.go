@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
@@ -17,6 +18,15 @@ func (w *world) asCNI(box *nstest.NS, name string) {
 	box.Exec("ip", "link", "set", name, "netns", w.ns.Name())
 	box.Exec("ip", "link", "set", "eth0", "up")
 	w.ns.Exec("ip", "link", "set", name, "master", "rt0", "up")
+}
+
+// linkless waits until no link has an index.
+func (w *world) linkless(index int) {
+	w.t.Helper()
+	realtest.Eventually(w.t, wait, "a link to end with its namespace", func() bool {
+		_, err := w.ns.Netlink().LinkByIndex(index)
+		return err != nil
+	})
 }
 
 // A link that comes from another namespace may have the index of one that ended in the same boot. What
@@ -55,6 +65,39 @@ func TestAnIndexIsUsedAgain(t *testing.T) {
 			w.staysAs(b, api.Bound, "it lives")
 		})
 	}
+	t.Run("of another network", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, hasty)
+		w.ns.Bridge("br9")
+		for i, link := range []string{"vethA", ""} { // of leases that record no MAC
+			first := nstest.New(t)
+			w.asCNI(first, fmt.Sprint("vethA", i))
+			where := api.BindRequest{Netns: first.Path()}
+			if link != "" {
+				where.HostInterface = fmt.Sprint(link, i)
+			}
+			a := w.boundAs(fmt.Sprint("a", i), where, nil)
+			first.Exec("ip", "addr", "add", a.Address+"/24", "dev", "eth0")
+			w.seenInPlace(a)
+			index := w.linkIndex(fmt.Sprint("vethA", i))
+			first.Delete()
+			w.linkless(index)
+			other := nstest.New(t)
+			for range index - 3 {
+				other.Exec("ip", "link", "add", "type", "bridge")
+			}
+			w.asCNI(other, "vethB")
+			if got := w.linkIndex("vethB"); got != index {
+				t.Fatalf("vethB has index %d, want %d", got, index)
+			}
+			w.ns.Exec("ip", "link", "set", "vethB", "master", "br9")
+			if _, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			realtest.Eventually(t, wait, "a release that a link of another network does not keep", func() bool { return w.state(a.Address) == api.Cooling })
+			w.ns.Exec("ip", "link", "del", "vethB")
+		}
+	})
 	t.Run("of a tap that is opened again", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, hasty)
