@@ -67,16 +67,14 @@ func (w *portWatch) bound() (out []*netdb.Lease) {
 	return out
 }
 
-// without returns those whose recorded link is no port of a bridge.
+// without returns those whose recorded link is no port of a bridge. A port with its index and another name is
+// another link, or would be refused to a claim.
 func (w *portWatch) without(all []*netdb.Lease) (out []*netdb.Lease) {
 	if len(all) == 0 {
 		return nil
 	}
-	is := make(map[int]bool)
-	for _, index := range w.ports.PortIndexes() {
-		is[index] = true
-	}
-	return slices.DeleteFunc(all, func(l *netdb.Lease) bool { return is[l.Plug.Index] })
+	is := w.ports.PortIndexes()
+	return slices.DeleteFunc(all, func(l *netdb.Lease) bool { return is[l.HostInterface] == l.Plug.Index })
 }
 
 // unknown reports that the ports of an address's bridge could not be read: the bridge is missing,

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/netdb"
 )
@@ -28,6 +29,18 @@ func TestM12SlotsOfABridgeThatIsMadeAnew(t *testing.T) {
 	if now := w.program.book.Slot(before[1].ID); now == nil || now.Broken != "" {
 		t.Errorf("a slot whose port is on its bridge: %+v", now)
 	}
+
+	before = w.settled(3)
+	index, next := w.linkIndex(before[0].HostInterface), nstest.New(t)
+	for range index - 3 { // what is made next in there has that index
+		next.Exec("ip", "link", "add", "type", "bridge")
+	}
+	w.ns.Exec("ip", "link", "delete", before[0].HostInterface)
+	if w.asCNI(next, "vethN"); w.linkIndex("vethN") != index {
+		t.Fatalf("the next link has index %d, and the slot's had %d", w.linkIndex("vethN"), index)
+	}
+	realtest.Eventually(t, wait, "the slot whose link has ended, and its index another, to be ended", func() bool { return w.noPort(before[0]) })
+	realtest.Eventually(t, wait, "another to be made", func() bool { return len(w.ready()) == 3 })
 
 	before = w.settled(3)
 	w.ns.Exec("ip", "link", "delete", "rt0")
