@@ -162,6 +162,8 @@ func (t *tx) purge(who Who, e LeaseEffect) (err error) {
 		if l, err = t.setState(who, l, Releasing, nil); err != nil {
 			return err
 		}
+	} else if l.State == Releasing {
+		w.Plug.Unseen = false // its owner said that it ended
 	}
 	if l.State == Releasing {
 		was := e.Lease
@@ -215,7 +217,11 @@ func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
 // withheld address; "" where one would.
 func (w *Withheld) unseenIn(p *Pool) string {
 	switch {
-	case w.State != Quarantined || w.Bridge == p.Bridge:
+	case w.State != Quarantined:
+		return ""
+	case w.Bridge == p.Bridge && w.Plug.Unseen && w.Plug.OfBoot(Now().BootID):
+		return fmt.Sprintf("nothing of it was ever seen on bridge %s", p.Bridge)
+	case w.Bridge == p.Bridge:
 		return ""
 	case w.Bridge == "":
 		return fmt.Sprintf("which bridge it was used on is not recorded, and no witness of %s would see it on another", p.Bridge)
@@ -238,8 +244,8 @@ func cooledBefore(l *Lease) int64 {
 }
 
 // takeOver makes a withheld address a row of the pool that contains it now: quarantined,
-// until no witness sees it any more, or cooling for what is left of its rest. What was in
-// use on another bridge only an operator clears: that it is unseen on this one says nothing.
+// until nothing of it is left, or cooling for what is left of its rest. What was in
+// use on another bridge, or was never seen, only an operator clears: that it is unseen on this one says nothing.
 func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
 	who.Actor, who.Reason = ByOperator, TakenOver
 	evidence := w.Evidence
@@ -247,7 +253,8 @@ func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
 		evidence = w.testimony("it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
 	}
 	now := Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: cmp.Or(w.Hold, w.unseenIn(p)),
-		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence}
+		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence,
+		HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
 	l, err := t.recordWith(who, nil, now, evidence, &w)
 	if err != nil || w.State != Cooling {
 		return err

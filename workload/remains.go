@@ -64,7 +64,7 @@ func (t Trace) Keeps() string {
 // keeps a lease, and its link, wherever that is. "" is that nothing is.
 func (t Trace) Left() string {
 	says := t.Keeps()
-	if h := t.Remains.Link; says == "" && h != nil && h.Name == t.At.Name {
+	if h := t.link(); says == "" && h != nil && (h == t.Remains.Link || !t.Leases.OthersLink(t.Lease, h.Index)) {
 		says = h.Name + ", its link, is there"
 	}
 	return says

@@ -86,7 +86,8 @@ func TestTrace(t *testing.T) {
 		"and it is behind that":                     {lease: noMAC, left: census.Remains{Link: houses}, keeps: "another name"},
 		"and nothing of it is, nor its namespace":   {lease: noMAC, left: census.Remains{Link: port("veth9", another)}, ended: true},
 		"on a bridge that is not looked after":      {lease: noMACReleased, left: census.Remains{Link: strange}, ended: true},
-		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, unplugged: true},
+		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, there: true, unplugged: true},
+		"or another's is":                           {lease: bound, other: taker, left: census.Remains{Named: port("veth1", another)}},
 		"a name alone is known, and is a port else": {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
 
 		"or held back by a new book":                     {lease: former, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},

@@ -21,6 +21,7 @@ type Link struct {
 	Peer        int    // index of the far end, in the namespace behind
 	Promiscuity uint32 // how many want it to take up all frames
 	Carrier     bool   // its other end is there: of a tap, a program has it open
+	Fleeting    bool   // of a tap: it is there for as long as a program has it open
 	Behind      int    // nsid of the namespace of the far end, or NoNetns, or Unassigned
 
 	STP          bool
@@ -37,8 +38,9 @@ const (
 	Unassigned = -1
 )
 
-// IsOpenTap reports that a link is a tap that a machine has open, whether it is up or not.
-func (l *Link) IsOpenTap() bool { return l.Kind == "tun" && l.Carrier }
+// IsOpenTap reports that a link is a tap that a machine has open, whether it is up or not. The machine may
+// have its carrier off; of a tap that outlives its machine nothing else shows that it is open.
+func (l *Link) IsOpenTap() bool { return l.Kind == "tun" && (l.Carrier || l.Fleeting) }
 
 // Same reports that all that matters of a link is as it was.
 func (l *Link) Same(o *Link) bool {
@@ -169,8 +171,11 @@ func (l *Link) info(ad *netlink.AttributeDecoder) error {
 		case unix.IFLA_INFO_KIND:
 			l.Kind = ad.String()
 		case unix.IFLA_INFO_DATA:
-			if l.Kind == "bridge" { // the kind comes first
+			switch l.Kind { // which comes first
+			case "bridge":
 				ad.Nested(l.bridgeData)
+			case "tun":
+				ad.Nested(l.tunData)
 			}
 		case unix.IFLA_INFO_SLAVE_KIND:
 			port = ad.String() == "bridge"
@@ -178,6 +183,15 @@ func (l *Link) info(ad *netlink.AttributeDecoder) error {
 			if port { // the kind comes first
 				ad.Nested(l.portData)
 			}
+		}
+	}
+	return nil
+}
+
+func (l *Link) tunData(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_TUN_PERSIST {
+			l.Fleeting = ad.Uint8() == 0
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func TestAnIndexIsUsedAgain(t *testing.T) {
 	})
 }
 
-// A release waits while a tap of the machine is open, which is down, or in the sandbox's own
+// A release waits while a tap of the machine is open, which is down and has its carrier off, or in the sandbox's own
 // namespace: nothing shows the machine's address.
 func TestAnOpenTapKeepsARelease(t *testing.T) {
 	t.Parallel()
@@ -135,6 +135,7 @@ func TestAnOpenTapKeepsARelease(t *testing.T) {
 	inside := w.boundAs("inside", api.BindRequest{HostInterface: p.HostName, Netns: p.NS.Path(), MAC: "02:00:00:00:77:02"}, nil)
 	w.seenInPlace(down, inside)
 	w.ns.Exec("ip", "link", "set", "tap0", "nomaster", "down")
+	w.ns.Exec("ip", "link", "set", "tap0", "carrier", "off")
 	w.bridgeMadeAnew("10.8.64.1/24")
 	for _, l := range []api.Lease{down, inside} {
 		if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "200ms"}); err != nil {

@@ -41,22 +41,27 @@ func (w *world) liveIn(pool, bridge string) *box {
 	return w.wiredOn(bridge, given.Leases[0])
 }
 
-// keeps wants an address to be in none of the states from which it is given, however often the
+// keeps wants addresses to be in none of the states from which they are given, however often the
 // daemon looks again, and then not to be given.
-func (w *world) keeps(pool, address string) {
+func (w *world) keeps(pool string, addresses ...string) {
 	w.t.Helper()
 	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-		if s := w.state(address); s == api.Cooling || s == api.Free {
-			w.t.Fatalf("%s is %s, and its sandbox lives", address, s)
+		for _, a := range addresses {
+			if s := w.state(a); s == api.Cooling || s == api.Free {
+				w.t.Fatalf("%s is %s, and its sandbox lives", a, s)
+			}
 		}
 	}
-	if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "second", Pool: pool, Address: address}); err == nil {
-		w.t.Errorf("%s is given twice: %+v", address, r.Leases[0])
+	for _, a := range addresses {
+		if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "second", Pool: pool, Address: a}); err == nil {
+			w.t.Errorf("%s is given twice: %+v", a, r.Leases[0])
+		}
 	}
 }
 
-// A pool is removed by force and made again, while a sandbox of the first lives: on the same
-// bridge the witnesses see it; of another bridge they do not, and its address is held.
+// A pool is removed by force and made again, while sandboxes of the first live: on the same
+// bridge the witnesses see one, and the tap of a machine is there; of another bridge they do not, and its address
+// is held, as that is of which nothing was ever seen.
 func TestAForcedRemovalAndAnotherBridge(t *testing.T) {
 	t.Parallel()
 	for _, again := range []string{"br9", "br8"} {
@@ -64,13 +69,23 @@ func TestAForcedRemovalAndAnotherBridge(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, quick)
 			live := w.lab()
+			t.Cleanup(w.openTapIn(w.ns, "tap0", "br9"))
+			lease := func(sandbox string, where api.BindRequest) api.Lease {
+				r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: sandbox, Pool: "lab"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return w.bindTo(r.Leases[0].ID, where)
+			}
+			machine := lease("machine", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:01"})
+			off := lease("off", api.BindRequest{MAC: "02:00:00:00:77:02"}) // nothing is ever seen of it
 			if _, err := w.client.RemovePool(ctx, "lab", client.Removal{UID: w.poolNamed("lab").UID, Mode: api.RemoveForce, Reason: "x"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.client.ApplyPool(ctx, "lab", api.PoolRequest{Prefix: "10.9.0.0/24", Bridge: again}); err != nil {
 				t.Fatal(err)
 			}
-			w.keeps("lab", live.held.Address)
+			w.keeps("lab", live.held.Address, machine.Address, off.Address)
 			l := w.whois(live.held.Address).Lease
 			if l == nil || strings.Contains(l.Hold, "br9") != (again != "br9") {
 				t.Errorf("%+v", l)

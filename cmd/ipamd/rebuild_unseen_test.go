@@ -87,7 +87,7 @@ func TestL13RebuildRecordsAnewWhatHasTheNames(t *testing.T) {
 func TestL13RebuildKeepsWhatNoWitnessSees(t *testing.T) {
 	t.Parallel()
 	short := func(c *config.Config) { c.Allocation.Quarantine = config.Duration(time.Millisecond) }
-	for name, loose := range map[string]bool{"its tap is a port": false, "its tap is unplugged": true} {
+	for name, loose := range map[string]bool{"its tap is a port, opened again": false, "its tap is unplugged": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, hasty, short)
@@ -102,6 +102,9 @@ func TestL13RebuildKeepsWhatNoWitnessSees(t *testing.T) {
 			w.ns.Exec("ip", "link", "set", p.HostName, "nomaster")
 			if loose {
 				w.ns.Exec("ip", "link", "set", "tap0", "nomaster")
+			} else {
+				closeIt()
+				closeIt = w.openTap("tap0")
 			}
 			if _, err := w.rebuild(force); err != nil {
 				t.Fatal(err)
