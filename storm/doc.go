@@ -88,8 +88,8 @@
 // # Running it
 //
 // TestStorm takes a minute, half of it for the attacks one by one, and by `make storm`
-// four; then TestL1Linearizable and TestL6Linearizable kill for as long as -storm.for,
-// or for -storm.linear. -storm.for is the time, -storm.seed
+// four; then TestL1Linearizable and TestL6Linearizable kill for a quarter of a minute, by
+// `make storm` for three (-storm.linear). -storm.for is the time, -storm.seed
 // draws the same faults again (not the same interleaving: the kernel has a
 // say), and -storm.containerd chooses debian or v2; without it the seed does.
 package storm

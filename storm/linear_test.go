@@ -21,7 +21,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-var linear = flag.Duration("storm.linear", 0, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
+var linear = flag.Duration("storm.linear", 15*time.Second, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
 
 // killing is for how long ipamd is killed again and again.
 func killing() time.Duration { return cmp.Or(*linear, *storms) }
