@@ -33,7 +33,11 @@ func (b *Book) pluggedBy(ctx context.Context, n netdb.Binding, leases ...*netdb.
 			continue
 		}
 		all, _ := b.Leases()
-		n.Takes = n.Takes || !workload.RecordedBy(all, n.Plug.Boot).Has(l, n.Plug.Index, n.HostInterface)
+		recorded := workload.RecordedBy(all, n.Plug.Boot)
+		if !recorded.Has(l, n.Plug.Index, n.HostInterface) {
+			// The clock of a machine that was restored counts anew within the same boot.
+			n.Takes, n.Plug.At = true, max(n.Plug.At, recorded.Last(n.Plug.Index)+1)
+		}
 	}
 	return n
 }

@@ -68,6 +68,14 @@ func (r Recorded) Has(l *netdb.Lease, index int, name string) bool {
 	}
 }
 
+// Last is when the link of an index was found last, see [netdb.Plug]; 0: not known.
+func (r Recorded) Last(index int) (last time.Duration) {
+	for _, c := range r.links[index] {
+		last = max(last, c.at)
+	}
+	return last
+}
+
 func (r Recorded) named(name string) (out []linkClaim) {
 	for _, uid := range r.names[name] {
 		out = append(out, linkClaim{uid: uid})

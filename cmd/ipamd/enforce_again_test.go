@@ -117,6 +117,9 @@ func TestE8AnIndexIsUsedAgain(t *testing.T) {
 	gone(second)
 	third := w.cniBox("third", "vethA", index)
 	alone("under the name of before", "vethA", third, first, second)
+	w.stopDaemon()
+	w.edit(`UPDATE leases SET plug = json_set(plug, '$.at', 1 << 60) WHERE sandbox = 'third'`) // by a clock that counts anew since
+	w.start()
 	second.where.HostInterface = "vethA"
 	w.bindBox(second)
 	alone("passed on, and back", "vethA", second, first, third)
