@@ -23,9 +23,10 @@ func (v *view) absent(l *netdb.Lease) bool {
 // mayBeDead reports that a lease whose workload is absent may end for it: a bound one, and one
 // whose tasks were frozen in another boot of the machine, which no task outlives. One that
 // hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its
-// bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone.
+// bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone. That
+// of a plugin which was killed before it plugged has nobody to end it but the kernel.
 func (v *view) mayBeDead(l *netdb.Lease) bool {
-	if workload.NeverSeen(l, v.now.BootID) {
+	if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 		return false
 	}
 	return l.State == netdb.Bound || l.State == netdb.Paused && v.now.Rebooted(l.Since) && v.mode(l) == netdb.Freeze

@@ -138,7 +138,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	case l.State == netdb.Releasing && l.Stuck(w.Now):
 		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
-		if workload.NeverSeen(l, v.now.BootID) {
+		if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 			add("bound_unseen", "ipamctl show "+l.ID+"; once it is gone: ipamctl release "+l.ID, "no witness has ever seen sandbox %q on its bridge: it may be on another link, and does not end by itself", l.Sandbox)
 		} else {
 			add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)

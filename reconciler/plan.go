@@ -110,7 +110,9 @@ func (v *view) plan(m memory, confirm bool) decision {
 		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
 			v.unheld(&d, l.Addr, l)
 		default:
-			v.held(&d, l, overdue[l.ID], m.contests)
+			// That one of which nothing was ever seen is absent says nothing: it is the kernel's to say.
+			late := overdue[l.ID] && (v.gone[l.ID] || !workload.NeverSeen(l, v.now.BootID))
+			v.held(&d, l, late, m.contests)
 		}
 	}
 	for addr := range v.census.Seen {

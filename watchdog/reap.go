@@ -81,8 +81,8 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	reassigned := newIndex(onBoard(w.cfg.Board.By(census.Runtime))).reassigned(l, x)
 	f := w.look(ctx, l, nil, reassigned, x)
 	found := obstacles(l, f, false)
-	if len(found) == 0 && workload.NeverSeen(l, w.cfg.Now().BootID) {
-		found = []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
+	if len(found) == 0 {
+		found = neverSeen(ctx, w.cfg.Ports, l, x, w.cfg.Now().BootID)
 	}
 	if len(found) == 0 && w.cfg.Owner == nil {
 		found = w.unplugged(ctx, l, x)
@@ -105,6 +105,20 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
 	return w.outcome(l, belong, err)
+}
+
+// neverSeen keeps a lease of which nothing was ever seen on its bridge, unless the kernel says that
+// it has ended.
+func neverSeen(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Leases, boot string) []obstacle {
+	if !workload.NeverSeen(l, boot) {
+		return nil
+	}
+	if workload.EndsByKernel(l, boot) {
+		if left, err := trace(ctx, ports, l, x); err == nil && left.Ended() {
+			return nil
+		}
+	}
+	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
 }
 
 // unplugged keeps a lease without containers whose link is there and a port of no bridge: a

@@ -53,6 +53,8 @@ func (t Trace) Keeps() string {
 		return fmt.Sprintf("%s is a port of %s, which is not looked after", h.Name, h.Bridge)
 	case h.Name != t.At.Name:
 		return h.Name + ", which has another name since it was recorded, is a port"
+	default: // it came a moment ago
+		return fmt.Sprintf("%s is a port of %s", h.Name, h.Bridge)
 	}
 	if t.Remains.Inside != "" {
 		return fmt.Sprintf("%s, behind no port of a bridge, is %s", t.At.Netns, t.Remains.Inside)
@@ -89,9 +91,9 @@ func (t Trace) Unplugged() string {
 
 // Ended reports that nothing is left: neither the sandbox's link nor its namespace. It is false where
 // one of them is not known, for then nothing was asked: a link that moved to another namespace
-// is not there either.
+// is not there either. Of a link that came after its bind, or not at all, the name is known.
 func (t Trace) Ended() bool {
-	known := (t.At.Link != 0 || t.At.Behind != 0) && t.At.Netns != "" && t.At.Inode != 0
+	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != "" && t.At.Inode != 0
 	b := t.Remains.Behind
 	return known && t.link() == nil && (b == nil || t.whose(b) == anothers) && !t.Remains.Netns
 }

@@ -36,6 +36,10 @@ func TestTrace(t *testing.T) {
 	noMACReleased.State = netdb.Releasing
 	bareReleased := bare
 	bareReleased.State = netdb.Releasing
+	noLink := bound
+	noLink.Plug.Index = 0
+	noName := noLink
+	noName.HostInterface = ""
 	taker := &netdb.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: netdb.Bound, Plug: netdb.Plug{Boot: boot, Index: 7}}
 
 	port := func(name, mac string) *census.HostLink {
@@ -68,13 +72,16 @@ func TestTrace(t *testing.T) {
 		"nothing is left":                        {lease: bound, ended: true},
 		"nothing, and no namespace was recorded": {lease: noSpace},
 		"nothing, and the link is not known":     {lease: older},
+		"nothing, and the link never came":       {lease: noLink, ended: true},
+		"a link of its name came":                {lease: noLink, left: census.Remains{Named: port("veth1", mac)}, keeps: "veth1 is a port"},
+		"nothing, and no link is named":          {lease: noName},
 		"of another boot":                        {lease: before},
 		"its namespace is there":                 {lease: bound, left: census.Remains{Netns: true}},
 		"and it lives in there":                  {lease: bound, left: census.Remains{Netns: true, Inside: "a namespace with 10.8.0.2"}, keeps: "behind no port of a bridge"},
 
 		"its link is a port elsewhere":              {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
 		"its link is unplugged":                     {lease: bound, left: census.Remains{Link: loose}, there: true, unplugged: true},
-		"its link is a port":                        {lease: bound, left: census.Remains{Link: port("veth1", mac)}, there: true},
+		"its link is a port":                        {lease: bound, left: census.Remains{Link: port("veth1", mac)}, keeps: "veth1 is a port of rt0"},
 		"and it lives behind that":                  {lease: bound, left: census.Remains{Link: &lives}, keeps: "veth1 is a port of no bridge, and leads to a namespace with 10.8.0.2", unplugged: true},
 		"its link was renamed":                      {lease: bound, left: census.Remains{Link: port("veth9", mac)}, keeps: "veth9, which has another name"},
 		"and shows no MAC":                          {lease: bound, left: census.Remains{Link: hidden}, keeps: "another name"},

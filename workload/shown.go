@@ -19,3 +19,10 @@ func Outlived(l *netdb.Lease, boot string) bool {
 func ByKernelAlone(l *netdb.Lease) bool {
 	return l.Labels[ShownByLabel] == "kernel" && len(l.Containers) == 0 && (l.Netns != "" || l.HostInterface != "")
 }
+
+// EndsByKernel reports that the kernel can show the end of a lease's workload, though nothing of it was
+// ever seen: its owner has said that its namespace and its port are all that there is, both are
+// named, and the namespace is known by more than its path.
+func EndsByKernel(l *netdb.Lease, boot string) bool {
+	return ByKernelAlone(l) && l.HostInterface != "" && l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(boot)
+}

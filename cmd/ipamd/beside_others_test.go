@@ -61,7 +61,7 @@ func TestAnIndexIsUsedAgain(t *testing.T) {
 			b := w.boundAs("b", where(second, "vethB"), kernels)
 			second.Exec("ip", "addr", "add", b.Address+"/24", "dev", "eth0")
 			w.seenInPlace(b)
-			w.becomes(a.Address, api.Cooling) // its link and its namespace have ended
+			w.endsAs(a, api.Cooling, "its link and its namespace have ended")
 			w.staysAs(b, api.Bound, "it lives")
 		})
 	}

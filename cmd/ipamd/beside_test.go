@@ -66,6 +66,15 @@ func (w *world) staysAs(l api.Lease, want api.State, when string) {
 	}
 }
 
+// endsAs makes passes until a lease is in a state: what they begin is confirmed beside them.
+func (w *world) endsAs(l api.Lease, want api.State, when string) {
+	w.t.Helper()
+	realtest.Eventually(w.t, wait, fmt.Sprintf("%s to be %s: %s", l.Address, want, when), func() bool {
+		w.pass()
+		return w.is(l.Address, want)
+	})
+}
+
 // linkMadeAnew makes a port's pair of links anew, with the names and the address of before.
 func (w *world) linkMadeAnew(p *nstest.Port, cidr string) {
 	w.t.Helper()
@@ -333,7 +342,7 @@ func TestAPortOfAnotherDoesNotKeepAReleasedLease(t *testing.T) {
 	if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "2s"}); err != nil {
 		t.Fatal(err)
 	}
-	w.becomes(l.Address, api.Cooling) // its owner released it
+	w.endsAs(l, api.Cooling, "its owner released it")
 }
 
 // R9: links made anew, or moved to another namespace, are no word of the kernel that their sandboxes

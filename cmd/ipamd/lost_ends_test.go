@@ -90,3 +90,33 @@ func TestLostEndsAreNotHeld(t *testing.T) {
 		return true
 	})
 }
+
+// N5: a plugin is killed after its bind and before its port is there, and its DEL finds no daemon: no
+// witness ever saw the container, and it ends once the kernel has neither its namespace nor a link of its
+// name. Where its owner has not said that these are all that there is, or either is there, it stays.
+func TestOneThatNeverCameEndsWithItsNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hasty)
+	kernel := map[string]string{workload.ShownByLabel: "kernel"}
+	gone, kept, other, plugged := nstest.New(t), nstest.New(t), nstest.New(t), nstest.New(t)
+	never := w.boundAs("never", api.BindRequest{HostInterface: "vethA", Netns: gone.Path()}, kernel)
+	here := w.boundAs("its namespace is there", api.BindRequest{HostInterface: "vethB", Netns: kept.Path()}, kernel)
+	unsaid := w.boundAs("its owner has not said so", api.BindRequest{HostInterface: "vethC", Netns: other.Path()}, nil)
+	named := w.boundAs("a link of its name is there", api.BindRequest{HostInterface: "vethD", Netns: plugged.Path()}, kernel)
+	w.ns.Exec("ip", "link", "add", "vethD", "type", "veth", "peer", "name", "vethE")
+	for _, l := range []api.Lease{never, here, unsaid, named} {
+		w.staysAs(l, api.Bound, "its namespace is there")
+	}
+	for _, box := range []*nstest.NS{gone, other, plugged} {
+		box.Delete()
+	}
+	w.endsAs(never, api.Cooling, "nothing of it is left")
+	w.staysAs(here, api.Bound, "its namespace is there")
+	w.staysAs(unsaid, api.Bound, "its owner has not said so")
+	w.staysAs(named, api.Bound, "a link of its name is there")
+	w.ns.Exec("ip", "link", "del", "vethD")
+	kept.Delete()
+	w.endsAs(here, api.Cooling, "its namespace has ended")
+	w.endsAs(named, api.Cooling, "the link of its name has ended")
+	w.staysAs(unsaid, api.Bound, "its owner has not said so")
+}
