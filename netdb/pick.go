@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
-	"github.com/ipamd/ipamd/netdb/free"
 )
 
 // A Candidate is an address that is offered to one caller, and to no other
@@ -46,10 +45,8 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 	a, found := pi.free.Next(pi.cursor)
 	if found {
 		pi.cursor = a.Next()
-	} else {
-		var first free.Freed
-		first, found = pi.freed.First()
-		a = first.From
+	} else if first, some := pi.freed.First(); some {
+		a, found = first.From, true
 	}
 	if found {
 		pi.offers[a] = pi.take(a)

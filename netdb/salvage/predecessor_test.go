@@ -2,9 +2,7 @@ package salvage_test
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,15 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/netdb"
-	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
-)
-
-var (
-	ctx      = context.Background()
-	client   = Who(netdb.ByClient, "released")
-	operator = Who(netdb.ByOperator, "set_aside")
-	evidence = json.RawMessage(`[{"witness":"netns"}]`)
 )
 
 // files lists what is in a folder.
