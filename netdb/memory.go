@@ -292,3 +292,7 @@ func (m *memory) Changed() <-chan struct{} { return m.signal.next(anyCommit) }
 // Touched returns a channel that is closed at the next commit which moves a lease
 // into one of the states, or out of it. It carries no payload: look again.
 func (m *memory) Touched(states ...State) <-chan struct{} { return m.signal.next(setOf(states...)) }
+
+// PoolsChanged returns a channel that is closed at the next commit that makes, changes or
+// removes a pool, or is about the book itself: whose it is. It carries no payload: look again.
+func (m *memory) PoolsChanged() <-chan struct{} { return m.signal.next(poolCommit) }

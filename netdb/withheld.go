@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -105,46 +104,6 @@ func withheldAround(a netip.Addr, withheld func(netip.Addr) (*Withheld, bool)) *
 		}
 	}
 	return nil
-}
-
-// RemovePool ends a pool, in one commit: each of its rows goes, and the history stays.
-// While a lease has not ended the answer is [PoolNotEmptyError]; with force, which takes
-// the operator's words as who.Note, such leases are released and quarantined first, and
-// their addresses are withheld. So are those that cool or are quarantined: see
-// [Withheld]. No address is free by the end of its pool.
-//
-// A pool of the same name that is made later has another uid, and its generations go on
-// behind those of this one.
-func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) (*PoolOutcome, error) {
-	if force {
-		if err := checkNote(who.Note); err != nil {
-			return nil, err
-		}
-	}
-	return change(ctx, b.writer, func(t *tx) (*PoolOutcome, error) {
-		plan, err := t.planRemoval(uid, force)
-		if err != nil {
-			return nil, err
-		}
-		// In the order of their release: so what cooled is given again.
-		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y LeaseEffect) int { return cmp.Compare(x.Lease.CooledAt(), y.Lease.CooledAt()) }) {
-			if err := t.purge(who, e); err != nil {
-				return nil, err
-			}
-		}
-		who.Actor, who.Reason = ByOperator, PoolRemoved
-		pool := plan.Was
-		kept := t.name(&pool.PoolSpec)
-		kept.Generation = pool.Generation
-		t.staged.stage(step{pool: pool, removed: true, name: &kept, change: t.poolChange(who, pool)})
-		plan.Rev = t.staged.rev
-		return outcomeOf(plan), nil
-	})
-}
-
-// PreviewRemovePool says what [Book.RemovePool] would do now, and what it would refuse.
-func (m *memory) PreviewRemovePool(uid string, force bool) (*PoolOutcome, error) {
-	return m.preview(func(t *tx) (*poolPlan, error) { return t.planRemoval(uid, force) })
 }
 
 // purge takes a row away, by the moves that any row makes on its way, and withholds its

@@ -1,14 +1,12 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Reasons of the changes of a pool.
@@ -220,125 +218,42 @@ func (t *tx) rows() iter.Seq[*Lease] {
 	}
 }
 
-// A PoolName is what is remembered of a pool's name beyond the pool itself.
-type PoolName struct {
-	Name       string
-	Family     int    // 4 or 6
-	Generation int64  // the last one of a pool of the name that was removed, 0 before
-	Configured string // what the configuration said of it last, as the book keeps that; "" for nothing
-}
-
-type nameKey struct {
-	name   string
-	family int
-}
-
-func (n *PoolName) key() nameKey { return nameKey{n.Name, n.Family} }
-
-func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
-
-// name returns what is remembered of a pool's name.
-func (t *tx) name(s *PoolSpec) PoolName {
-	n := look(s.key(), t.staged.names, t.idx.names)
-	n.Name, n.Family = s.Name, s.family()
-	return n
-}
-
-// names has all that is remembered of names as the batch leaves it.
-func (t *tx) names() map[nameKey]PoolName {
-	all := maps.Clone(t.idx.names)
-	maps.Copy(all, t.staged.names)
-	return all
-}
-
-// unnamed begins what is remembered of a spec that the configuration has given up.
-const unnamed = "was "
-
-// PoolConfigured is the reason of a change that only notes what the configuration says.
-const PoolConfigured = "pool_configured"
-
-// Configure applies what the configuration says of pools, in one commit: each spec that it
-// says now and did not say the last time. One that it still says is old news, whatever
-// became of its pool since: a [Book.SetPool] or a [Book.RemovePool] is not undone by a
-// file that has not changed. Each is set as by [Book.EnsurePool].
+// RemovePool ends a pool, in one commit: each of its rows goes, and the history stays.
+// While a lease has not ended the answer is [PoolNotEmptyError]; with force, which takes
+// the operator's words as who.Note, such leases are released and quarantined first, and
+// their addresses are withheld. So are those that cool or are quarantined: see
+// [Withheld]. No address is free by the end of its pool.
 //
-// A pool that has an address in use stays on its bridge, which is the only one that shows
-// it, unless that is one of those that are gone: then its ports are on none, or the bridge
-// was renamed.
-//
-// It returns what changed. Where one spec is refused none is applied, and the error joins
-// those of all that are.
-func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ...string) ([]*PoolOutcome, error) {
-	for _, s := range specs {
-		if err := s.Check(); err != nil {
+// A pool of the same name that is made later has another uid, and its generations go on
+// behind those of this one.
+func (b *Book) RemovePool(ctx context.Context, who Who, uid string, force bool) (*PoolOutcome, error) {
+	if force {
+		if err := checkNote(who.Note); err != nil {
 			return nil, err
 		}
 	}
-	return change(ctx, b.writer, func(t *tx) (out []*PoolOutcome, err error) {
-		// A pool may be given what another one leaves.
-		for left := slices.Clone(specs); len(left) > 0; {
-			var refused []PoolSpec
-			var why []error
-			for _, s := range left {
-				o, err := t.configure(who, s, gone)
-				switch {
-				case err != nil:
-					refused, why = append(refused, s), append(why, err)
-				case o != nil && o.Changed:
-					out = append(out, o)
-				}
-			}
-			if len(refused) == len(left) {
-				return nil, errors.Join(why...)
-			}
-			left = refused
+	return change(ctx, b.writer, func(t *tx) (*PoolOutcome, error) {
+		plan, err := t.planRemoval(uid, force)
+		if err != nil {
+			return nil, err
 		}
-		for key, n := range t.names() {
-			named := slices.ContainsFunc(specs, func(s PoolSpec) bool { return s.key() == key })
-			if !named && n.Configured != "" && !strings.HasPrefix(n.Configured, unnamed) {
-				n.Configured = unnamed + n.Configured
-				t.stageName(who, &n)
+		// In the order of their release: so what cooled is given again.
+		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y LeaseEffect) int { return cmp.Compare(x.Lease.CooledAt(), y.Lease.CooledAt()) }) {
+			if err := t.purge(who, e); err != nil {
+				return nil, err
 			}
 		}
-		return out, nil
+		who.Actor, who.Reason = ByOperator, PoolRemoved
+		pool := plan.Was
+		kept := t.name(&pool.PoolSpec)
+		kept.Generation = pool.Generation
+		t.staged.stage(step{pool: pool, removed: true, name: &kept, change: t.poolChange(who, pool)})
+		plan.Rev = t.staged.rev
+		return outcomeOf(plan), nil
 	})
 }
 
-// configure applies a spec that is new, and returns nil where it is not.
-func (t *tx) configure(who Who, s PoolSpec, gone []string) (*PoolOutcome, error) {
-	_, hash := s.encode()
-	n := t.name(&s)
-	if n.Configured == hash {
-		return nil, nil
-	}
-	n.Configured = hash
-	out, err := t.setPool(who, PoolChange{Spec: s, ensure: true, gone: gone, name: &n})
-	if err == nil && !out.Changed {
-		t.stageName(who, &n)
-	}
-	return out, err
+// PreviewRemovePool says what [Book.RemovePool] would do now, and what it would refuse.
+func (m *memory) PreviewRemovePool(uid string, force bool) (*PoolOutcome, error) {
+	return m.preview(func(t *tx) (*poolPlan, error) { return t.planRemoval(uid, force) })
 }
-
-func (t *tx) stageName(who Who, n *PoolName) {
-	who.Reason = PoolConfigured
-	c := t.change(OfPool, who)
-	c.Pool = n.Name
-	t.staged.stage(step{name: n, change: c})
-}
-
-// Unconfigured returns the pools that the configuration has given up: they stay, and are
-// an operator's to put back or to remove.
-func (m *memory) Unconfigured() (out []*Pool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, pi := range m.idx.order {
-		if strings.HasPrefix(m.idx.names[pi.pool.key()].Configured, unnamed) {
-			out = append(out, pi.pool)
-		}
-	}
-	return out
-}
-
-// PoolsChanged returns a channel that is closed at the next commit that makes, changes or
-// removes a pool, or is about the book itself: whose it is. It carries no payload: look again.
-func (m *memory) PoolsChanged() <-chan struct{} { return m.signal.next(poolCommit) }
