@@ -21,6 +21,16 @@ func (g *Group) Remains(ctx context.Context, at census.LastKnown, has func(netip
 	return g.own().machine.Of(ctx, at, has, g.watches)
 }
 
+// Moved says in a sentence which namespace a link is in that was the host's: see [remains.Machine.Moved].
+func (g *Group) Moved(ctx context.Context, index int, name string) (string, error) {
+	return g.own().machine.Moved(ctx, index, name)
+}
+
+// Moved is that of a bridge alone. It is safe for concurrent use.
+func (s *lookups) Moved(ctx context.Context, index int, name string) (string, error) {
+	return s.machine.Moved(ctx, index, name)
+}
+
 // watches reports whether a bridge is one of those that are open.
 func (g *Group) watches(bridge string) bool {
 	m := g.now.Load().named(bridge)

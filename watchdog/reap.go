@@ -121,19 +121,24 @@ func neverSeen(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Lea
 	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
 }
 
-// unplugged keeps a lease without containers whose link is there and a port of no bridge: a
-// bridge that was deleted and made again has no ports until each owner plugs its own, and all that
-// shows such a sandbox until then is its link. A sandbox that ended took its link with it; of a tap
+// unplugged keeps a lease without containers whose link is there and a port of no bridge, or was moved to
+// another namespace: a bridge that was deleted and made again has no ports until each owner plugs its own, and all that
+// shows such a sandbox, or a machine whose tap was moved, is its link. A sandbox that ended took its link with it; of a tap
 // that outlives its machine the owner knows, where there is one to ask.
 func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Leases) []obstacle {
 	if len(l.Containers) > 0 || !l.Plug.OfBoot(netdb.Now().BootID) {
 		return nil
 	}
-	switch left, err := trace(ctx, w.cfg.Ports, l, x); {
+	left, err := trace(ctx, w.cfg.Ports, l, x)
+	says := left.Unplugged()
+	if err == nil && says == "" && left.At.Link != 0 && (left.Remains.Link == nil || left.Remains.Link.Name != l.HostInterface) {
+		says, err = w.cfg.Ports.Moved(ctx, left.At.Link, l.HostInterface)
+	}
+	switch {
 	case err != nil:
 		return []obstacle{obstruct(KindPort, "the ports could not be read: %v", err)}
-	case left.Unplugged() != "":
-		return []obstacle{obstruct(KindPort, "%s", left.Unplugged())}
+	case says != "":
+		return []obstacle{obstruct(KindPort, "%s", says)}
 	}
 	return nil
 }

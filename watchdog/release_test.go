@@ -53,6 +53,7 @@ func (noPorts) Remains(context.Context, census.LastKnown, func(netip.Addr) bool)
 	return r, nil
 }
 func (noPorts) Beside(context.Context, census.Sought) (map[netip.Addr]string, error) { return nil, nil }
+func (noPorts) Moved(context.Context, int, string) (string, error)                   { return "", nil }
 func (noPorts) Forget(context.Context, ...netip.Addr) error                          { return nil }
 func (noPorts) PortNames() map[string]bool                                           { return nil }
 func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }

@@ -70,6 +70,8 @@ type Ports interface {
 	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]census.Plugged, error)
 	// Remains looks where a sandbox was last known to be; has tells its addresses.
 	Remains(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (census.Remains, error)
+	// Moved says in a sentence which namespace a link is in that was the host's; "" of one that is in none.
+	Moved(ctx context.Context, index int, name string) (string, error)
 	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 	// reads.
 	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)

@@ -164,16 +164,19 @@ func TestALinkMadeAnewKeepsItsLease(t *testing.T) {
 	})
 }
 
-// A machine closes its tap and opens it again, or it is renamed while no daemon runs: it shows
-// no address in any namespace, and its lease stays.
+// A machine closes its tap and opens it again, or it is renamed while no daemon runs, or moved to another
+// namespace: it shows no address in any namespace, and its lease stays.
 func TestATapThatIsOpenKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, hasty)
 	first := w.openTap("tap0")
 	anew := w.boundAs("opened again", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:01"}, nil)
 	renamed := w.boundAs("renamed", api.BindRequest{HostInterface: "tap1", MAC: "02:00:00:00:77:02"}, nil)
-	other := w.openTap("tap1")
-	w.seenInPlace(anew, renamed)
+	moved := w.boundAs("moved", api.BindRequest{HostInterface: "tap2", MAC: "02:00:00:00:77:03"}, nil)
+	other, third := w.openTap("tap1"), w.openTap("tap2")
+	w.seenInPlace(anew, renamed, moved)
+	w.ns.Exec("ip", "link", "set", "tap2", "netns", nstest.New(t).Name())
+	w.staysAs(moved, api.Bound, "in another namespace")
 	first()
 	second := w.openTap("tap0")
 	w.staysAs(anew, api.Bound, "opened again")
@@ -184,11 +187,13 @@ func TestATapThatIsOpenKeepsItsLease(t *testing.T) {
 	w.bridgeMadeAnew("10.8.64.1/24")
 	w.staysAs(anew, api.Bound, "open, and a port of no bridge")
 	w.staysAs(renamed, api.Bound, "under another name, and a port of no bridge")
+	w.staysAs(moved, api.Bound, "in another namespace, and the daemon started anew")
 	second()
 	other()
+	third()
 	realtest.Eventually(t, wait, "the leases to end with their taps", func() bool {
 		w.pass()
-		return w.state(anew.Address) == api.Cooling && w.state(renamed.Address) == api.Cooling
+		return !slices.ContainsFunc([]api.Lease{anew, renamed, moved}, func(l api.Lease) bool { return w.state(l.Address) != api.Cooling })
 	})
 }
 
@@ -223,10 +228,10 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 		for i, l := range leases {
 			w.staysAs(l, api.Bound, fmt.Sprint("bound as ", i))
 		}
-		for i, l := range leases {
-			ports[i].DelAddr(l.Address + "/24")
+		for _, p := range ports {
+			p.NS.Exec("ip", "link", "del", "eth0")
 		}
-		realtest.Eventually(t, wait, "the leases to end with their addresses", func() bool {
+		realtest.Eventually(t, wait, "the leases to end with their links", func() bool {
 			w.pass()
 			return !slices.ContainsFunc(leases, func(l api.Lease) bool { return w.state(l.Address) != api.Cooling })
 		})
