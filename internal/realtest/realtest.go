@@ -49,16 +49,18 @@ func Long(t testing.TB) {
 	}
 }
 
-// Eventually asks ok every millisecond until it says yes, and fails the test
-// when it has not by the end of timeout. Whatever passes between two questions
-// counts for a twentieth of timeout at most: a machine that stands still, for
-// however long, leaves those who are waited for their time.
+// seldom is shorter than what a test waits for lasts at the least.
+const seldom = 10 * time.Millisecond
+
+// Eventually asks ok until it says yes, and fails the test when it has not by the end of
+// timeout. It asks every millisecond at first, and the longer it lasts the less often, up to
+// every [seldom]: a question may be a call to a daemon that needs the processor itself.
+// Whatever passes between two questions counts for a twentieth of timeout at most: a machine
+// that stands still, for however long, leaves those who are waited for their time.
 func Eventually(t testing.TB, timeout time.Duration, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	last := time.Now()
-	for left := timeout; ; <-tick.C {
+	for left := timeout; ; time.Sleep(min(time.Millisecond+(timeout-left)/32, seldom)) {
 		if ok() {
 			return
 		}
