@@ -161,7 +161,7 @@ func hostLink(k *rtnl.Socket, index int, name, recorded string, has func(netip.A
 	if l == nil || err != nil {
 		return nil, err
 	}
-	h := &census.HostLink{Index: l.Index, Name: l.Name, Tap: l.Kind == "tun" && l.Behind == rtnl.NoNetns, Leads: l.Behind != rtnl.NoNetns}
+	h := &census.HostLink{Index: l.Index, Name: l.Name, Tap: l.IsTap() && l.Behind == rtnl.NoNetns, Leads: l.Behind != rtnl.NoNetns}
 	if h.Bridge, err = masterOf(k, l); err != nil {
 		return nil, err
 	}

@@ -102,4 +102,12 @@ func TestOf(t *testing.T) {
 	if says, err := m.Beside(t.Context(), none, census.Sought{Has: func(a netip.Addr) bool { return a.String() == addr }}); len(says) == 0 || err != nil {
 		t.Errorf("an address behind an unplugged link is not beside the bridge: %v", err)
 	}
+	loose.DelAddr(addr + "/24")
+	just := func(context.Context) (Watched, error) { // what witnesses read had no ports a moment ago
+		return Watched{Bridges: map[int]bool{index("rt0"): true}}, nil
+	}
+	says, err := m.Beside(t.Context(), just, census.Sought{Has: func(a netip.Addr) bool { return a.String() == addr }})
+	if len(says) != 1 || err != nil {
+		t.Errorf("an address behind a link that was plugged just now is at %v, %v", says, err)
+	}
 }

@@ -39,8 +39,14 @@ const (
 )
 
 // IsOpenTap reports that a link is a tap that a machine has open, whether it is up or not. The machine may
-// have its carrier off; of a tap that outlives its machine nothing else shows that it is open.
-func (l *Link) IsOpenTap() bool { return l.Kind == "tun" && (l.Carrier || l.Fleeting) }
+// have its carrier off; of a tap that outlives its machine nothing else shows that it is open. One that is stacked on
+// another link is taken for open while it is there: nothing shows that it is not.
+func (l *Link) IsOpenTap() bool {
+	return l.Kind == "tun" && (l.Carrier || l.Fleeting) || l.Kind == "macvtap" || l.Kind == "ipvtap"
+}
+
+// IsTap reports that what is behind a link is a machine, and not another link.
+func (l *Link) IsTap() bool { return l.Kind == "tun" || l.Kind == "macvtap" || l.Kind == "ipvtap" }
 
 // Same reports that all that matters of a link is as it was.
 func (l *Link) Same(o *Link) bool {

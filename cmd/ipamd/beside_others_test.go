@@ -122,10 +122,18 @@ func TestAnIndexIsUsedAgain(t *testing.T) {
 }
 
 // A release waits while a tap of the machine is open, which is down and has its carrier off, or in the sandbox's own
-// namespace: nothing shows the machine's address.
+// namespace, or is stacked on the bridge: nothing shows the machine's address.
 func TestAnOpenTapKeepsARelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, hasty)
+	w.ns.Exec("ip", "link", "add", "link", "rt0", "name", "mvt0", "type", "macvtap", "mode", "bridge")
+	stacked := w.boundAs("stacked", api.BindRequest{HostInterface: "mvt0", MAC: "02:00:00:00:77:03"}, nil)
+	if _, err := w.client.Release(ctx, stacked.ID, api.ReleaseRequest{Wait: "200ms"}); err != nil {
+		t.Fatal(err)
+	}
+	w.staysAs(stacked, api.Releasing, "stacked")
+	w.ns.Exec("ip", "link", "del", "mvt0")
+	w.becomes(stacked.Address, api.Cooling)
 	t.Cleanup(w.openTap("tap0"))
 	down := w.boundAs("down", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:01"}, nil)
 	p := w.ns.Port("rt0")
