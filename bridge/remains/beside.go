@@ -42,9 +42,11 @@ type farEnd struct{ nsid, index int }
 
 // Beside says in a sentence where each address is that is sought, in a namespace that no witness
 // reads: a bridge that was deleted leaves the sandboxes that were on it, and
-// so does a link that was made anew, unplugged or moved. What is in a namespace that links to other bridges lead
-// to is another network's, and its guests choose what is on links of their own in there; but for an
-// inner link that is a sandbox's own by what its lease knows: its other end may have been moved.
+// so does a link that was made anew, unplugged or moved. Where each link of the host that leads to a namespace
+// is a port of a bridge that is not watched, the namespace is another network's, and its guests choose which addresses
+// they have: those do not count. But a sandbox may have a second link on such a bridge, while the host's end of its own
+// was moved: with [census.Sought.Sandbox] an inner link counts that has the sandbox's MAC or, where that
+// is not known, is a veth whose other end is in a third namespace.
 //
 // Calls at the same time share one reading, begun after each of them. An error means that not all
 // could be looked at; what was found by then is returned with it.

@@ -1,5 +1,6 @@
-// Package remains finds what is left of sandboxes where no witness looks: beside the bridges that are
-// watched. Whose it is, and what follows from it, is decided by others.
+// Package remains finds what is left of sandboxes where no witness looks. Witnesses read the namespaces
+// that ports of the watched bridges lead to; "beside the bridges" is every other one, and every link that is no
+// such port. Whose it is, and what follows from it, is decided by others.
 package remains
 
 import (
