@@ -38,8 +38,7 @@ type HostLink struct {
 
 // A Sought is what is looked for beside the bridges.
 type Sought struct {
-	Has func(netip.Addr) bool // tells which addresses
-	// Sandbox: they are those of one, whose interface has MAC; "" is not known.
-	Sandbox bool
-	MAC     string
+	Has     func(netip.Addr) bool // tells which addresses
+	Sandbox bool                  // they are those of one sandbox; else of any
+	MAC     string                // of that one's interface; "" is not known
 }

@@ -29,9 +29,9 @@ type Trace struct {
 	Leases  *Leases // all of them: a link may be of another sandbox by now
 }
 
-// Keeps says in a sentence why the lease may not end, though no port is named by it and no witness
-// sees its address: its link is a port, or has the sandbox behind it, or its namespace
-// has. "" is that nothing keeps it.
+// Keeps says in a sentence why the lease may not end, though no port of a watched bridge had the name that it
+// records, and no witness sees its address: its link is a port, or leads to the sandbox, or its
+// namespace has the sandbox in it. "" is that nothing keeps it.
 func (t Trace) Keeps() string {
 	if h := t.Remains.Behind; h != nil {
 		whose := t.whose(h)
@@ -62,11 +62,15 @@ func (t Trace) Keeps() string {
 	return ""
 }
 
-// Left says in a sentence what is left of a sandbox of which nobody confirmed that it ended: what
-// keeps a lease, and its link, wherever that is. "" is that nothing is.
+// Left says in a sentence why a quarantine may not end, of whose sandbox nobody confirmed that it ended: what
+// keeps a lease, but for a link of its name that another lease records, or its link, wherever that is. "" is
+// that nothing is left.
 func (t Trace) Left() string {
+	if h := t.Remains.Named; h != nil && t.Leases.OthersLink(t.Lease, h.Index) {
+		t.Remains.Named = nil
+	}
 	says := t.Keeps()
-	if h := t.link(); says == "" && h != nil && (h == t.Remains.Link || !t.Leases.OthersLink(t.Lease, h.Index)) {
+	if h := t.link(); says == "" && h != nil {
 		says = h.Name + ", its link, is there"
 	}
 	return says
@@ -89,9 +93,10 @@ func (t Trace) Unplugged() string {
 	return h.Name + " is there, and is a port of no bridge"
 }
 
-// Ended reports that nothing is left: neither the sandbox's link nor its namespace. It is false where
-// one of them is not known, for then nothing was asked: a link that moved to another namespace
-// is not there either. Of a link that came after its bind, or not at all, the name is known.
+// Ended reports that nothing is left: neither the sandbox's link nor its namespace. Where the lease
+// does not record both it is false: that the one is not there is no proof, for a link that was
+// moved to another namespace is not on the host either. Of a link that came after its bind, or not at all, the
+// name is known.
 func (t Trace) Ended() bool {
 	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != "" && t.At.Inode != 0
 	b := t.Remains.Behind
