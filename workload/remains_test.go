@@ -51,6 +51,8 @@ func TestTrace(t *testing.T) {
 	loose.Bridge, loose.Watched = "", false
 	lives := *loose
 	lives.Inside = "a namespace with 10.8.0.2"
+	anew := lives
+	anew.Index = 9
 	hidden := port("veth9", "")
 	hidden.Hidden = true
 	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
@@ -89,7 +91,7 @@ func TestTrace(t *testing.T) {
 		"a tap was renamed":                         {lease: bound, left: census.Remains{Link: tap}, keeps: "another name"},
 		"another sandbox's tap has the index":       {lease: bound, other: taker, left: census.Remains{Link: tap}, ended: true},
 		"another link has the index":                {lease: bound, left: census.Remains{Link: port("veth9", another)}, ended: true},
-		"another's has it, and its own is anew":     {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &lives}, keeps: "veth1 is a port of no bridge", unplugged: true},
+		"another's has it, and its own is anew":     {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &anew}, keeps: "veth1 is a port of no bridge", unplugged: true},
 		"its link was renamed, and no MAC is known": {lease: noMAC, left: census.Remains{Link: port("veth9", another), Netns: true}, keeps: "another name"},
 		"and it is behind that":                     {lease: noMAC, left: census.Remains{Link: houses}, keeps: "another name"},
 		"and nothing of it is, nor its namespace":   {lease: noMAC, left: census.Remains{Link: port("veth9", another)}, ended: true},
