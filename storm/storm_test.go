@@ -69,8 +69,10 @@ func TestStorm(t *testing.T) {
 	w.rulesAreTheBooks()
 	w.everyoneSends(r)
 	w.everyoneIsNamed()
-	b.flush() // no bind comes to repair them
-	b.element()
+	b.flush()                    // no bind comes to repair them
+	if len(w.rec.living()) > 0 { // on a machine that is busy enough none may have got as far
+		b.element()
+	}
 	w.rulesAreTheBooks()
 
 	phase("all agree; a siege")

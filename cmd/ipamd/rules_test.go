@@ -20,16 +20,17 @@ func TestRulesOverTheSocket(t *testing.T) {
 	a, at := w.plugIn("a")
 	b, _ := w.plugIn("b")
 	w.ns.Port("rt0") // without a lease
+	_, err := w.client.Rules(ctx, "")
+	must(t, err) // counting begins a moment after a bind, and with a reading
 	out := at.NS.Wire("eth0")
 	for range 7 { // of a type that nothing else here sends
 		out.Send(nstest.Frame(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, at.MAC, 0x88b5, make([]byte, 46)...))
 	}
 	var r *api.RulesReply
-	realtest.Eventually(t, wait, "the port without a lease to be known", func() bool {
-		var err error
+	realtest.Eventually(t, wait, "the port without a lease to be known, and what was sent to be refused", func() bool {
 		r, err = w.client.Rules(ctx, "")
 		must(t, err)
-		return len(r.Ports) == 3
+		return len(r.Ports) == 3 && slices.ContainsFunc(r.Ports, func(p api.PortRules) bool { return len(p.Refused) > 0 && p.Refused[0].Packets >= 7 })
 	})
 	if r.Mode != "enforce" || r.Unleased != "allow" || r.Table != "bridge ipamd" || !r.Held || !r.Compared || len(r.Differences) != 0 || len(r.Ports) != 3 {
 		t.Errorf("the rules are %+v", r)
