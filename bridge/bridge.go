@@ -223,6 +223,7 @@ func (b *Bridge) Close() error {
 	for _, k := range []*rtnl.Kept{b.tables, b.outside, b.plugs, b.connections.Kept} {
 		k.Close()
 	}
+	b.machine.Close()
 	b.alarm.ring()
 	b.running.Lock() // Run polls the sockets, so it must end before they do
 	defer b.running.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,20 +93,25 @@ func (m *Machine) readBeside(ctx context.Context, of []Watch) (found beside) {
 	if err != nil {
 		return beside{err: err}
 	}
+	var ids []int
+	err = m.ids.Ask(ctx, func(k *rtnl.Socket) (err error) {
+		ids, err = k.NetnsIDs()
+		return err
+	})
+	if err != nil {
+		return beside{err: fmt.Errorf("list the namespaces: %w", err)}
+	}
+	ids = slices.DeleteFunc(ids, func(id int) bool { return watched.Spaces[id] })
+	if len(ids) == 0 {
+		return found
+	}
 	k, err := m.socket(ctx)
 	if err != nil {
 		return beside{err: err}
 	}
 	defer k.Close()
-	ids, err := k.NetnsIDs()
-	if err != nil {
-		return beside{err: fmt.Errorf("list the namespaces: %w", err)}
-	}
 	found.at, found.bridges = make(map[netip.Addr][]farEnd), watched.Bridges
 	for _, id := range ids {
-		if watched.Spaces[id] {
-			continue
-		}
 		if err := ctx.Err(); err != nil {
 			found.err = err
 			return found

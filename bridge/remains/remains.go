@@ -26,15 +26,19 @@ type Machine struct {
 	dial  func(context.Context) (*rtnl.Socket, error)
 	paths *nspath.Paths
 
+	ids     *rtnl.Kept // of the namespaces: asked at each release
 	besides *share.Run[Watch, beside]
 }
 
 // New returns a machine whose host's namespace is the one that dial opens a socket in.
 func New(dial func(context.Context) (*rtnl.Socket, error), paths *nspath.Paths) *Machine {
-	m := &Machine{dial: dial, paths: paths}
+	m := &Machine{dial: dial, paths: paths, ids: rtnl.NewKept(dial)}
 	m.besides = share.New(m.readBeside)
 	return m
 }
+
+// Close waits for the question that is under way.
+func (m *Machine) Close() { m.ids.Close() }
 
 // socket dials one for the caller, who closes it.
 func (m *Machine) socket(ctx context.Context) (*rtnl.Socket, error) {
