@@ -8,7 +8,7 @@ type LastKnown struct {
 	Link   int    // index of that link; 0: not known
 	Behind int    // index of the port that it was last seen behind, where it names none; 0 is none
 	Netns  string // path of its namespace; "" is none
-	Inode  uint64 // of that namespace; 0: not known, and the path says nothing
+	Inode  uint64 // of that namespace; 0: not known, and what is at the path may be another
 }
 
 // Remains are what the kernel has of where a sandbox was last known to be: links with the numbers and
@@ -19,7 +19,7 @@ type Remains struct {
 	Link   *HostLink // that has the recorded index; nil: none has
 	Named  *HostLink // that has the recorded name, where Link has another
 	Behind *HostLink // that has the index of the port which it was last seen behind
-	Netns  bool      // the recorded namespace is at its path
+	Netns  bool      // the recorded namespace is at its path; where it is not known which that was, any is
 	Inside string    // what that has of the sandbox: an address, or an open tap; "" is nothing
 }
 

@@ -98,7 +98,7 @@ func (t Trace) Unplugged() string {
 // moved to another namespace is not on the host either. Of a link that came after its bind, or not at all, the
 // name is known.
 func (t Trace) Ended() bool {
-	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != "" && t.At.Inode != 0
+	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != ""
 	b := t.Remains.Behind
 	return known && t.link() == nil && (b == nil || t.whose(b) == anothers) && !t.Remains.Netns
 }

@@ -38,6 +38,8 @@ func TestTrace(t *testing.T) {
 	bareReleased.State = netdb.Releasing
 	noLink := bound
 	noLink.Plug.Index = 0
+	noInode := noLink
+	noInode.Plug.Inode = 0
 	noName := noLink
 	noName.HostInterface = ""
 	taker := &netdb.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: netdb.Bound, Plug: netdb.Plug{Boot: boot, Index: 7}}
@@ -77,6 +79,8 @@ func TestTrace(t *testing.T) {
 		"nothing, and the link is not known":     {lease: older},
 		"nothing, and the link never came":       {lease: noLink, ended: true},
 		"a link of its name came":                {lease: noLink, left: census.Remains{Named: port("veth1", mac)}, keeps: "veth1 is a port"},
+		"nothing, and neither ever came":         {lease: noInode, ended: true},
+		"a namespace that may be its own":        {lease: noInode, left: census.Remains{Netns: true}},
 		"nothing, and no link is named":          {lease: noName},
 		"of another boot":                        {lease: before},
 		"its namespace is there":                 {lease: bound, left: census.Remains{Netns: true}},

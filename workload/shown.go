@@ -21,8 +21,8 @@ func ByKernelAlone(l *netdb.Lease) bool {
 }
 
 // EndsByKernel reports that the kernel can show the end of a lease's workload, though nothing of it was
-// ever seen: its owner has said that its namespace and its port are all that there is, both are
-// named, and the namespace is known by more than its path.
+// ever seen: its owner has said that its namespace and its port are all that there is, and both are
+// named in this boot. A bind may come when they are gone already, as of a plugin that was killed.
 func EndsByKernel(l *netdb.Lease, boot string) bool {
-	return ByKernelAlone(l) && l.HostInterface != "" && l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(boot)
+	return ByKernelAlone(l) && l.HostInterface != "" && l.Netns != "" && l.Plug.OfBoot(boot)
 }

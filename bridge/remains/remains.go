@@ -240,7 +240,7 @@ func inside(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (string, error)
 
 // netns reports whether the recorded namespace is at its path still, and what a sandbox has in there.
 func (m *Machine) netns(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (there bool, what string, err error) {
-	if at.Netns == "" || at.Inode == 0 {
+	if at.Netns == "" {
 		return false, "", nil
 	}
 	fd, err := m.paths.Open(ctx, at.Netns)
@@ -251,6 +251,9 @@ func (m *Machine) netns(ctx context.Context, k *rtnl.Socket, at census.LastKnown
 		return false, "", nil
 	}
 	defer unix.Close(fd)
+	if at.Inode == 0 {
+		return true, "", nil // which may be another's, and says nothing
+	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err != nil {
 		return false, "", fmt.Errorf("look at network namespace %s: %w", at.Netns, err)

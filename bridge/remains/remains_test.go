@@ -70,7 +70,7 @@ func TestOf(t *testing.T) {
 		"its namespace":      {census.LastKnown{Netns: loose.NS.Path(), Inode: inode(loose)}, census.Remains{Netns: true, Inside: lives}},
 		"that, without it":   {census.LastKnown{Netns: empty.NS.Path(), Inode: inode(empty)}, census.Remains{Netns: true}},
 		"another namespace":  {census.LastKnown{Netns: loose.NS.Path(), Inode: inode(empty)}, census.Remains{}},
-		"an unknown one":     {census.LastKnown{Netns: loose.NS.Path()}, census.Remains{}},
+		"an unknown one":     {census.LastKnown{Netns: loose.NS.Path()}, census.Remains{Netns: true}},
 		"a name too long":    {census.LastKnown{Name: "a-name-of-no-link"}, census.Remains{}},
 		"a path of no netns": {census.LastKnown{Netns: "/run/netns/ipamd-none", Inode: 1}, census.Remains{}},
 	} {

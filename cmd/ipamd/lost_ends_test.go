@@ -103,6 +103,7 @@ func TestOneThatNeverCameEndsWithItsNamespace(t *testing.T) {
 	here := w.boundAs("its namespace is there", api.BindRequest{HostInterface: "vethB", Netns: kept.Path()}, kernel)
 	unsaid := w.boundAs("its owner has not said so", api.BindRequest{HostInterface: "vethC", Netns: other.Path()}, nil)
 	named := w.boundAs("a link of its name is there", api.BindRequest{HostInterface: "vethD", Netns: plugged.Path()}, kernel)
+	late := w.boundAs("bound when all was gone", api.BindRequest{HostInterface: "vethF", Netns: nstest.New(t).Path() + "-gone"}, kernel)
 	w.ns.Exec("ip", "link", "add", "vethD", "type", "veth", "peer", "name", "vethE")
 	for _, l := range []api.Lease{never, here, unsaid, named} {
 		w.staysAs(l, api.Bound, "its namespace is there")
@@ -111,6 +112,7 @@ func TestOneThatNeverCameEndsWithItsNamespace(t *testing.T) {
 		box.Delete()
 	}
 	w.endsAs(never, api.Cooling, "nothing of it is left")
+	w.endsAs(late, api.Cooling, "nothing of it was there")
 	w.staysAs(here, api.Bound, "its namespace is there")
 	w.staysAs(unsaid, api.Bound, "its owner has not said so")
 	w.staysAs(named, api.Bound, "a link of its name is there")
