@@ -24,7 +24,7 @@ func (v *view) absent(l *netdb.Lease) bool {
 // whose tasks were frozen in another boot of the machine, which no task outlives. One that
 // hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its
 // bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone. That
-// of a plugin which was killed before it plugged has nobody to end it but the kernel.
+// of a plugin which was killed before it plugged only the kernel can end.
 func (v *view) mayBeDead(l *netdb.Lease) bool {
 	if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 		return false

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // An answer is what the runtime said about one container.
@@ -26,7 +27,7 @@ type facts struct {
 
 	ports   bool // were asked
 	plugged []census.Plugged
-	kept    string // says that it lives, or may live, where it was last known to be
+	left    workload.Trace // of a lease without a port: what the kernel has where it was last known to be
 	portErr error
 
 	listed  bool        // the runtime's list was read
@@ -120,8 +121,8 @@ func ofPorts(f facts) (out []obstacle) {
 	case !f.ports:
 		return append(out, obstruct(KindPort, "the ports were not read"))
 	}
-	if f.kept != "" { // no news announces its end
-		out = append(out, obstruct(KindPort, "%s", f.kept))
+	if says := f.left.Keeps(); says != "" { // no news announces its end
+		out = append(out, obstruct(KindPort, "%s", says))
 	}
 	for _, p := range f.plugged {
 		o := obstruct(KindPort, "%s", p)

@@ -32,10 +32,7 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 	}
 	host, netns := x.Plumbing(l)
 	if f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns); len(f.plugged) == 0 && f.portErr == nil {
-		var left workload.Trace
-		if left, f.portErr = trace(ctx, w.cfg.Ports, l, x); f.portErr == nil {
-			f.kept = left.Keeps()
-		}
+		f.left, f.portErr = trace(ctx, w.cfg.Ports, l, x)
 	}
 	f.ports = true
 	return f

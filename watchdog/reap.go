@@ -44,7 +44,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease, x *workload.Leases)
 }
 
 // Left says in a sentence why the quarantine of a row may not end, though no witness sees its address:
-// something has that beside the bridges, whoever it is, or the sandbox's link or namespace
+// something has that beside the bridges, also another sandbox, or the sandbox's link or namespace
 // is there, of which a book before this one, or one whose release was forced, recorded no end. It is "" when nothing is left.
 // What cannot be looked at is an error.
 func (w *Watchdog) Left(ctx context.Context, l *netdb.Lease) (string, error) {
@@ -82,10 +82,10 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	f := w.look(ctx, l, nil, reassigned, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 {
-		found = neverSeen(ctx, w.cfg.Ports, l, x, w.cfg.Now().BootID)
+		found = neverSeen(l, f.left, w.cfg.Now().BootID)
 	}
 	if len(found) == 0 && w.cfg.Owner == nil {
-		found = w.unplugged(ctx, l, x)
+		found = w.unplugged(ctx, l, f.left)
 	}
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)
@@ -109,14 +109,9 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 
 // neverSeen keeps a lease of which nothing was ever seen on its bridge, unless the kernel says that
 // it has ended.
-func neverSeen(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Leases, boot string) []obstacle {
-	if !workload.NeverSeen(l, boot) {
+func neverSeen(l *netdb.Lease, left workload.Trace, boot string) []obstacle {
+	if !workload.NeverSeen(l, boot) || workload.EndsByKernel(l, boot) && left.Ended() {
 		return nil
-	}
-	if workload.EndsByKernel(l, boot) {
-		if left, err := trace(ctx, ports, l, x); err == nil && left.Ended() {
-			return nil
-		}
 	}
 	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
 }
@@ -125,13 +120,13 @@ func neverSeen(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Lea
 // another namespace: a bridge that was deleted and made again has no ports until each owner plugs its own, and all that
 // shows such a sandbox, or a machine whose tap was moved, is its link. A sandbox that ended took its link with it; of a tap
 // that outlives its machine the owner knows, where there is one to ask.
-func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, x *workload.Leases) []obstacle {
+func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, left workload.Trace) []obstacle {
 	if len(l.Containers) > 0 || !l.Plug.OfBoot(netdb.Now().BootID) {
 		return nil
 	}
-	left, err := trace(ctx, w.cfg.Ports, l, x)
+	var err error
 	says := left.Unplugged()
-	if err == nil && says == "" && left.At.Link != 0 && (left.Remains.Link == nil || left.Remains.Link.Name != l.HostInterface) {
+	if says == "" && left.At.Link != 0 && (left.Remains.Link == nil || left.Remains.Link.Name != l.HostInterface) {
 		says, err = w.cfg.Ports.Moved(ctx, left.At.Link, l.HostInterface)
 	}
 	switch {

@@ -62,7 +62,7 @@ func (t Trace) Keeps() string {
 	return ""
 }
 
-// Left says in a sentence why a quarantine may not end, of whose sandbox nobody confirmed that it ended: what
+// Left says in a sentence why a quarantine may not end, where no end of its sandbox was confirmed: what
 // keeps a lease, but for a link of its name that another lease records, or its link, wherever that is. "" is
 // that nothing is left.
 func (t Trace) Left() string {

@@ -1,4 +1,4 @@
-// Package free has the addresses that are free, whoever gives them: as a set of ranges, and
+// Package free has the addresses that are free: as a set of ranges, and
 // as a queue in the order in which they became free. Each operation costs the logarithm of the number
 // of ranges, whether those have ten addresses or all of an IPv6 /64.
 package free

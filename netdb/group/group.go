@@ -53,7 +53,7 @@ type Group[T any] struct {
 	closing chan struct{}
 }
 
-// New is a group of nobody yet.
+// New returns a group without callers.
 func New[T any](s Store[T]) *Group[T] {
 	return &Group[T]{store: s, locked: make(chan struct{}, 1), closing: make(chan struct{})}
 }
