@@ -80,8 +80,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/cni
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
-	@$(MAKE) --no-print-directory -j$(GROUPS_AT_ONCE) test-alone test-requests test-plain test-daemon test-race test-callers test-crowds
-	@$(MAKE) --no-print-directory test-bench
+	@$(MAKE) --no-print-directory -k -j$(GROUPS_AT_ONCE) $(GROUPS)
 	@cat .cache/run-twice-* 2>/dev/null || true
 
 # $(call tested,FLAGS,PACKAGES). Under CI, where one verdict is spoken on a machine that
@@ -95,7 +94,9 @@ tested = $(if $(CI),$(CURDIR)/.cache/gotestsum/gotestsum --format standard-quiet
 # machine, which is where a verdict is final.
 GROUPS_AT_ONCE := $(if $(CI),1,3)
 RACED = $(shell $(GO) list ./... | grep -vxF "$$($(GO) list $(PLAIN) ./cmd/ipamd ./netdb)" | tr '\n' ' ')
-.PHONY: test-alone test-requests test-plain test-daemon test-race test-callers test-crowds test-bench
+# Those that last begin first.
+GROUPS := test-daemon test-plain test-race test-crowds test-bench test-alone test-callers test-requests
+.PHONY: $(GROUPS)
 test-alone:
 	$(call tested,$(TEST) -skip '$(CALLERS)',./netdb)
 test-requests:

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/plumb"
 )
 
@@ -66,13 +67,20 @@ func (r *Runtime) Run(ctx context.Context, name string, args []string) (given *a
 	})
 	// Before the start: from then on ipamd sees the container by itself, and
 	// the lease may be at another revision than the one that was given.
-	_, err = r.ipamd.Bind(ctx, lease.ID, api.BindRequest{
-		Containers:    []api.Container{{Namespace: r.cfg.Namespace, ID: name}},
-		Netns:         port.Netns,
-		HostInterface: port.Host,
-		MAC:           port.MAC.String(),
-		IfRevision:    lease.Revision,
-	})
+	bind := func(ctx context.Context) error {
+		_, err := r.ipamd.Bind(ctx, lease.ID, api.BindRequest{
+			Containers:    []api.Container{{Namespace: r.cfg.Namespace, ID: name}},
+			Netns:         port.Netns,
+			HostInterface: port.Host,
+			MAC:           port.MAC.String(),
+			IfRevision:    lease.Revision,
+		})
+		return err
+	}
+	err = bind(ctx)
+	if refused := new(api.Error); errors.As(err, &refused) && refused.Retryable { // a busy kernel may want a moment
+		err = client.Retry(ctx, bind)
+	}
 	if err != nil {
 		return nil, err
 	}
