@@ -20,7 +20,7 @@ TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing. A new package has it until it stands here. Those that last begin first.
 PLAIN    := ./storm ./cmd/ipamd-cni ./systemd ./packaging ./api ./binding ./cmd/ipamctl ./config/... ./docker ./doctor ./examples/... ./internal/apidoc ./internal/build \
-	./internal/layout ./internal/manual ./internal/nearest ./internal/poolmap ./internal/realtest ./migrations ./netdb/free ./netdb/salvage ./rebuild ./soak ./watchdog/owner ./workload
+	./internal/layout ./internal/manual ./internal/nearest ./internal/poolmap ./internal/realtest ./ipam ./migrations ./netdb/free ./netdb/salvage ./rebuild ./soak ./watchdog/owner ./workload
 # SQLite and its C library are Go that was translated from C, have no goroutine of ours, and take
 # ten times as long under the detector: they are compiled without it, and the driver, to which
 # our values go, with it. What runs on at the end has a tenth of a second to be found, not one.

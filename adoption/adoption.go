@@ -17,6 +17,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -74,7 +75,7 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 	rows, _ := a.Book.Leases()
 	leases, seen, running := workload.NewLeases(rows), a.Board.Census(), a.Board.By(census.Runtime)
 	for _, l := range rows {
-		if !l.State.Open() && l.State != netdb.Releasing {
+		if !l.State.Open() && l.State != ipam.Releasing {
 			out.Withheld++
 			continue
 		}
@@ -104,7 +105,7 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 // Confirm makes the book this runner's, if it is of the epoch that was looked at. A
 // pool of the configuration that the book's do not leave room for refuses it before
 // anything is written: its address would be in two pools.
-func (a *Adoption) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
+func (a *Adoption) Confirm(ctx context.Context, who ipam.Who, epoch string) (api.AdoptBookReply, error) {
 	was := a.Book.Holding()
 	if a.Book.Identity() != nil && epoch == was.Epoch {
 		if rows, err := a.refused(ctx); err != nil {
@@ -126,7 +127,7 @@ func (a *Adoption) Confirm(ctx context.Context, who netdb.Who, epoch string) (ap
 	return out, nil
 }
 
-func (a *Adoption) rows() []*netdb.Lease {
+func (a *Adoption) rows() []*ipam.Lease {
 	rows, _ := a.Book.Leases()
 	return rows
 }

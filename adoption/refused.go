@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -29,20 +30,20 @@ func (a *Adoption) refused(ctx context.Context) (rows []api.BookRefusal, blocked
 	}
 	for _, err := range parts(blocked) {
 		switch err := err.(type) {
-		case *netdb.OverlapError:
+		case *ipam.OverlapError:
 			for _, l := range a.rows() {
 				if l.PoolUID == err.Other.UID && l.Prefix().Overlaps(err.Spec.Prefix) {
 					add(refusal(l, err.UID, "it is of the book's pool %s, %s, and the configuration's pool %s, %s, would have it: have the configuration name that pool as the book does",
 						err.Other.Name, err.Other.Prefix, err.Spec.Name, err.Spec.Prefix))
 				}
 			}
-		case *netdb.OtherPoolsRowError:
+		case *ipam.OtherPoolsRowError:
 			if l, ok := a.Book.At(err.Addr); ok {
 				add(refusal(l, err.NewUID, "%s", err.Why))
 			} else {
 				add(api.BookRefusal{Address: err.Addr.String(), PoolUID: err.OldUID, NewPoolUID: err.NewUID, Reason: err.Why})
 			}
-		case *netdb.PoolNotEmptyError:
+		case *ipam.PoolNotEmptyError:
 			for _, e := range err.Effects {
 				add(refusal(e.Lease, err.Pool.UID, "its pool would be as the configuration has it: %s", e.Note))
 			}
@@ -51,7 +52,7 @@ func (a *Adoption) refused(ctx context.Context) (rows []api.BookRefusal, blocked
 	return rows, blocked
 }
 
-func refusal(l *netdb.Lease, newUID, format string, args ...any) api.BookRefusal {
+func refusal(l *ipam.Lease, newUID, format string, args ...any) api.BookRefusal {
 	return api.BookRefusal{Address: l.Text(), State: api.State(l.State), Sandbox: l.Sandbox, LeaseID: l.ID, PoolUID: l.PoolUID, NewPoolUID: newUID,
 		Reason: fmt.Sprintf(format, args...)}
 }

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Gives hands out addresses; *allocator.Allocator does.
 type Gives interface {
 	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
-	Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error)
+	Ready(ctx context.Context, r *allocator.Request) ([]*ipam.Pool, error)
 }
 
 // Slots give up addresses; *warm.Keeper has them do so.
@@ -41,7 +41,7 @@ type Bridges interface {
 
 // A Book knows the pools; *netdb.Book is one.
 type Book interface {
-	Usage() ([]netdb.Usage, int64)
+	Usage() ([]ipam.Usage, int64)
 	PoolsChanged() <-chan struct{}
 }
 
@@ -72,7 +72,7 @@ const (
 )
 
 // Ready is [allocator.Allocator.Ready], once the daemon may give.
-func (a Allocator) Ready(ctx context.Context, r *allocator.Request) (pools []*netdb.Pool, err error) {
+func (a Allocator) Ready(ctx context.Context, r *allocator.Request) (pools []*ipam.Pool, err error) {
 	err = a.onCurrentBridges(ctx, func() (err error) { pools, err = a.cfg.Gives.Ready(ctx, r); return err })
 	return pools, err
 }
@@ -81,13 +81,13 @@ func (a Allocator) Ready(ctx context.Context, r *allocator.Request) (pools []*ne
 func (a Allocator) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	began := time.Now()
 	given, err := a.once(ctx, r)
-	for try := 0; errors.Is(err, netdb.ErrExhausted); try++ {
+	for try := 0; errors.Is(err, ipam.ErrExhausted); try++ {
 		if err = a.makeRoom(ctx, r, try, err); err != nil {
 			break
 		}
 		given, err = a.once(ctx, r)
 	}
-	if r.Address.IsValid() && errors.Is(err, netdb.ErrTaken) {
+	if r.Address.IsValid() && errors.Is(err, ipam.ErrTaken) {
 		switch gone, failed := a.cfg.Slots.GiveAddress(ctx, r.Address); {
 		case gone:
 			given, err = a.once(ctx, r)
@@ -148,7 +148,7 @@ func (a Allocator) makeRoom(ctx context.Context, r allocator.Request, try int, r
 }
 
 // drawnFrom are the pools with warm slots that a request may get an address of.
-func (a Allocator) drawnFrom(r allocator.Request) (out []netdb.Usage) {
+func (a Allocator) drawnFrom(r allocator.Request) (out []ipam.Usage) {
 	name := cmp.Or(r.Pool, a.cfg.Pool)
 	all, _ := a.cfg.Book.Usage()
 	for _, u := range all {

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A script is the parts that an Allocator asks. It answers as it is written, and records what
 // it was asked.
 type script struct {
 	answers []error // of the allocator, one a try; the last one goes on; nil: it gives
-	pools   []netdb.Usage
+	pools   []ipam.Usage
 	way     map[string]error // whether slots of a pool give way: nil: one does; missing: none has an address
 	address error            // whether the slot with the address gives it up
 	holds   bool             // a slot has it
@@ -49,7 +49,7 @@ func (s *script) Allocate(context.Context, allocator.Request) (*allocator.Result
 	return new(allocator.Result), nil
 }
 
-func (s *script) Ready(context.Context, *allocator.Request) ([]*netdb.Pool, error) {
+func (s *script) Ready(context.Context, *allocator.Request) ([]*ipam.Pool, error) {
 	s.note("ready")
 	return nil, nil
 }
@@ -68,18 +68,18 @@ func (s *script) GiveAddress(_ context.Context, addr netip.Addr) (bool, error) {
 func (s *script) Current() bool                { return !s.behind }
 func (s *script) Follow(context.Context) error { s.note("follow"); s.behind = false; return nil }
 
-func (s *script) Usage() ([]netdb.Usage, int64) { return s.pools, 1 }
+func (s *script) Usage() ([]ipam.Usage, int64)  { return s.pools, 1 }
 func (s *script) PoolsChanged() <-chan struct{} { return s.changed }
 
 // slots is a pool that keeps warm slots, whose uid is its name and family.
-func slots(name, prefix string, free uint64) netdb.Usage {
-	u := netdb.Usage{Free: free}
-	u.Pool.Name, u.Pool.Prefix, u.Pool.Warm = name, netip.MustParsePrefix(prefix), &netdb.Warm{Size: 2}
+func slots(name, prefix string, free uint64) ipam.Usage {
+	u := ipam.Usage{Free: free}
+	u.Pool.Name, u.Pool.Prefix, u.Pool.Warm = name, netip.MustParsePrefix(prefix), &ipam.Warm{Size: 2}
 	u.Pool.UID = name + map[bool]string{true: "/4", false: "/6"}[u.Pool.Prefix.Addr().Is4()]
 	return u
 }
 
-func without(u netdb.Usage) netdb.Usage { u.Pool.Warm = nil; return u }
+func without(u ipam.Usage) ipam.Usage { u.Pool.Warm = nil; return u }
 
 func TestAllocate(t *testing.T) {
 	stuck := errors.New("the warm helper is not running")
@@ -101,40 +101,40 @@ func TestAllocate(t *testing.T) {
 		says   string
 		unsaid bool // it is taken note of nowhere
 	}{
-		"an address is there": {script: script{answers: []error{nil}, pools: []netdb.Usage{v4}}, want: try(0)},
-		"exhausted, a slot gives way": {script: script{answers: []error{netdb.ErrExhausted, nil}, pools: []netdb.Usage{v4}, way: map[string]error{"default/4": nil}},
+		"an address is there": {script: script{answers: []error{nil}, pools: []ipam.Usage{v4}}, want: try(0)},
+		"exhausted, a slot gives way": {script: script{answers: []error{ipam.ErrExhausted, nil}, pools: []ipam.Usage{v4}, way: map[string]error{"default/4": nil}},
 			want: try(1, "give way in default/4")},
-		"exhausted, others are given what two slots had": {script: script{answers: []error{netdb.ErrExhausted, netdb.ErrExhausted, nil}, pools: []netdb.Usage{v4}, way: map[string]error{"default/4": nil}},
+		"exhausted, others are given what two slots had": {script: script{answers: []error{ipam.ErrExhausted, ipam.ErrExhausted, nil}, pools: []ipam.Usage{v4}, way: map[string]error{"default/4": nil}},
 			want: try(2, "give way in default/4")},
-		"exhausted, no slot has an address": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{v4}},
-			want: append(try(0), "give way in default/4"), err: netdb.ErrExhausted},
-		"exhausted, a slot cannot be taken down": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{v4}, way: map[string]error{"default/4": stuck}},
-			want: append(try(0), "give way in default/4"), err: netdb.ErrExhausted, says: stuck.Error()},
-		"exhausted, an address came free since": {script: script{answers: []error{netdb.ErrExhausted, netdb.ErrExhausted, nil}, pools: []netdb.Usage{free4}},
+		"exhausted, no slot has an address": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{v4}},
+			want: append(try(0), "give way in default/4"), err: ipam.ErrExhausted},
+		"exhausted, a slot cannot be taken down": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{v4}, way: map[string]error{"default/4": stuck}},
+			want: append(try(0), "give way in default/4"), err: ipam.ErrExhausted, says: stuck.Error()},
+		"exhausted, an address came free since": {script: script{answers: []error{ipam.ErrExhausted, ipam.ErrExhausted, nil}, pools: []ipam.Usage{free4}},
 			want: try(2, "give way in default/4")},
-		"exhausted, although one is free for good": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{free4}},
-			want: append(try(mostTries, "give way in default/4"), "give way in default/4"), err: netdb.ErrExhausted},
-		"exhausted, a prefix is asked for": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{free4}}, ask: allocator.Request{PrefixLen: 28},
-			want: append(try(0), "give way in default/4"), err: netdb.ErrExhausted},
-		"exhausted, the pool keeps no slots": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{without(free4)}},
-			want: try(0), err: netdb.ErrExhausted},
-		"exhausted, another pool has slots": {script: script{answers: []error{netdb.ErrExhausted}, pools: []netdb.Usage{free4}}, ask: allocator.Request{Pool: "lab"},
-			want: try(0), err: netdb.ErrExhausted},
-		"exhausted of IPv6": {script: script{answers: []error{netdb.ErrExhausted, nil}, pools: []netdb.Usage{v4, v6}, way: map[string]error{"default/4": nil, "default/6": nil}}, ask: allocator.Request{Family: allocator.V6},
+		"exhausted, although one is free for good": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{free4}},
+			want: append(try(mostTries, "give way in default/4"), "give way in default/4"), err: ipam.ErrExhausted},
+		"exhausted, a prefix is asked for": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{free4}}, ask: allocator.Request{PrefixLen: 28},
+			want: append(try(0), "give way in default/4"), err: ipam.ErrExhausted},
+		"exhausted, the pool keeps no slots": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{without(free4)}},
+			want: try(0), err: ipam.ErrExhausted},
+		"exhausted, another pool has slots": {script: script{answers: []error{ipam.ErrExhausted}, pools: []ipam.Usage{free4}}, ask: allocator.Request{Pool: "lab"},
+			want: try(0), err: ipam.ErrExhausted},
+		"exhausted of IPv6": {script: script{answers: []error{ipam.ErrExhausted, nil}, pools: []ipam.Usage{v4, v6}, way: map[string]error{"default/4": nil, "default/6": nil}}, ask: allocator.Request{Family: allocator.V6},
 			want: try(1, "give way in default/6")},
-		"exhausted of IPv4": {script: script{answers: []error{netdb.ErrExhausted, nil}, pools: []netdb.Usage{v6, v4}, way: map[string]error{"default/4": nil, "default/6": nil}}, ask: allocator.Request{Family: allocator.V4},
+		"exhausted of IPv4": {script: script{answers: []error{ipam.ErrExhausted, nil}, pools: []ipam.Usage{v6, v4}, way: map[string]error{"default/4": nil, "default/6": nil}}, ask: allocator.Request{Family: allocator.V4},
 			want: try(1, "give way in default/4")},
-		"exhausted of either, the second has a slot": {script: script{answers: []error{netdb.ErrExhausted, nil}, pools: []netdb.Usage{v4, v6}, way: map[string]error{"default/6": nil}},
+		"exhausted of either, the second has a slot": {script: script{answers: []error{ipam.ErrExhausted, nil}, pools: []ipam.Usage{v4, v6}, way: map[string]error{"default/6": nil}},
 			want: try(1, "give way in default/4", "give way in default/6")},
-		"taken by a slot": {script: script{answers: []error{netdb.ErrTaken, nil}, holds: true}, ask: allocator.Request{Address: addr},
+		"taken by a slot": {script: script{answers: []error{ipam.ErrTaken, nil}, holds: true}, ask: allocator.Request{Address: addr},
 			want: try(1, "give 10.8.64.9")},
-		"taken by a sandbox": {script: script{answers: []error{netdb.ErrTaken}}, ask: allocator.Request{Address: addr},
-			want: append(try(0), "give 10.8.64.9"), err: netdb.ErrTaken},
-		"taken by a slot that cannot be taken down": {script: script{answers: []error{netdb.ErrTaken}, holds: true, address: stuck}, ask: allocator.Request{Address: addr},
-			want: append(try(0), "give 10.8.64.9"), err: netdb.ErrTaken, says: stuck.Error()},
-		"taken, and none was named": {script: script{answers: []error{netdb.ErrTaken}, holds: true}, want: try(0), err: netdb.ErrTaken},
+		"taken by a sandbox": {script: script{answers: []error{ipam.ErrTaken}}, ask: allocator.Request{Address: addr},
+			want: append(try(0), "give 10.8.64.9"), err: ipam.ErrTaken},
+		"taken by a slot that cannot be taken down": {script: script{answers: []error{ipam.ErrTaken}, holds: true, address: stuck}, ask: allocator.Request{Address: addr},
+			want: append(try(0), "give 10.8.64.9"), err: ipam.ErrTaken, says: stuck.Error()},
+		"taken, and none was named": {script: script{answers: []error{ipam.ErrTaken}, holds: true}, want: try(0), err: ipam.ErrTaken},
 		"cancelled":                 {script: script{answers: []error{fmt.Errorf("allocate: %w", context.Canceled)}}, want: try(0), err: context.Canceled, unsaid: true},
-		"cancelled while a slot gives way": {script: script{answers: []error{netdb.ErrExhausted, context.Canceled}, pools: []netdb.Usage{v4}, way: map[string]error{"default/4": nil}},
+		"cancelled while a slot gives way": {script: script{answers: []error{ipam.ErrExhausted, context.Canceled}, pools: []ipam.Usage{v4}, way: map[string]error{"default/4": nil}},
 			want: try(1, "give way in default/4"), err: context.Canceled, unsaid: true},
 		"a bridge does not follow its pool yet": {script: script{answers: []error{nil}, behind: true}, want: append([]string{"follow"}, try(0)...)},
 		"a pool was changed meanwhile":          {script: script{answers: []error{allocator.ErrBridge, nil}, moves: 1}, want: try(1)},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -34,10 +35,10 @@ type Config struct {
 	HasLink func(ctx context.Context, name string) (bool, error)
 	// Gate returns nil when addresses of these pools may be given: an error is [ErrNotReady],
 	// [ErrBridge] or [netdb.ErrIdentity].
-	Gate func(pools ...*netdb.Pool) error
+	Gate func(pools ...*ipam.Pool) error
 
 	Pool         string // the default pool's name
-	Policy       netdb.Policy
+	Policy       ipam.Policy
 	BindWithin   time.Duration // default of a request
 	MaxConflicts int           // addresses in use that one request may meet
 	RequireAll   bool          // the runtime must answer too, not only the kernel
@@ -49,15 +50,15 @@ type Config struct {
 	OnConflict func(Skipped) // called once for each address. May be nil.
 	// OnAnswer gets a lease before it is answered, and within which time
 	// it will be bound. May be nil.
-	OnAnswer func(l *netdb.Lease, within time.Duration)
+	OnAnswer func(l *ipam.Lease, within time.Duration)
 }
 
 // An Allocator hands out addresses. It is safe for concurrent use.
 type Allocator struct {
 	Config
 	vet      *vetter
-	reported reported               // addresses in use beyond the share of quarantines
-	former   map[netdb.Owner]string // ids of leases from before a rebuild; see formers
+	reported reported              // addresses in use beyond the share of quarantines
+	former   map[ipam.Owner]string // ids of leases from before a rebuild; see formers
 }
 
 // New returns an Allocator, or says what is missing.
@@ -82,17 +83,17 @@ func (a *Allocator) Run(ctx context.Context) error { return a.vet.run(ctx) }
 // last address while that cools, or one that is free. It returns once
 // the lease is durable.
 //
-// Errors: [netdb.FieldError]; what Gate says; [EvidenceError];
-// [ConflictError]; [netdb.ErrExhausted]; [netdb.ErrCancelled]; for a wish
-// [netdb.ErrTaken], [netdb.ErrQuarantined], [netdb.ErrNotInPool]; for a name of a link
-// [netdb.ErrNameTaken], [netdb.ErrState] (its interface has another); and those
+// Errors: [ipam.FieldError]; what Gate says; [EvidenceError];
+// [ConflictError]; [ipam.ErrExhausted]; [ipam.ErrCancelled]; for a wish
+// [ipam.ErrTaken], [ipam.ErrQuarantined], [ipam.ErrNotInPool]; for a name of a link
+// [ipam.ErrNameTaken], [ipam.ErrState] (its interface has another); and those
 // of the book's file. Nothing is reserved by a call that fails.
 func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) {
 	pools, err := a.Ready(ctx, &req)
 	if err != nil {
 		return nil, err
 	}
-	call := &call{Allocator: a, req: req, pools: pools, who: netdb.Who{Actor: netdb.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
+	call := &call{Allocator: a, req: req, pools: pools, who: ipam.Who{Actor: ipam.ByAllocator, Peer: req.Peer, Reason: "allocated"}}
 	defer call.drop()
 	for _, p := range pools {
 		if err := call.plan(ctx, p); err != nil {
@@ -104,7 +105,7 @@ func (a *Allocator) Allocate(ctx context.Context, req Request) (*Result, error) 
 
 // Ready completes a request, and returns the pools that it draws from, v4 first, once
 // addresses of them may be given.
-func (a *Allocator) Ready(ctx context.Context, req *Request) ([]*netdb.Pool, error) {
+func (a *Allocator) Ready(ctx context.Context, req *Request) ([]*ipam.Pool, error) {
 	if err := req.complete(a); err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (a *Allocator) Ready(ctx context.Context, req *Request) ([]*netdb.Pool, err
 // refused is the answer when the kernel's news could not be read: the
 // silent witnesses, or the error itself when none says so. A caller that hung up
 // says nothing about a witness.
-func (a *Allocator) refused(ctx context.Context, err error, pools ...*netdb.Pool) error {
+func (a *Allocator) refused(ctx context.Context, err error, pools ...*ipam.Pool) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("wait for the kernel's news: %w", ctx.Err())
 	}

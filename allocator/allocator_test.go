@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -50,9 +51,9 @@ func TestRefusalsTakeNothing(t *testing.T) {
 		change func(*Config)
 		want   error
 	}{
-		"not ready":        {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return ErrNotReady } }, ErrNotReady},
-		"no bridge":        {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return ErrBridge } }, ErrBridge},
-		"another's book":   {func(c *Config) { c.Gate = func(...*netdb.Pool) error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
+		"not ready":        {func(c *Config) { c.Gate = func(...*ipam.Pool) error { return ErrNotReady } }, ErrNotReady},
+		"no bridge":        {func(c *Config) { c.Gate = func(...*ipam.Pool) error { return ErrBridge } }, ErrBridge},
+		"another's book":   {func(c *Config) { c.Gate = func(...*ipam.Pool) error { return netdb.ErrIdentity } }, netdb.ErrIdentity},
 		"news cannot come": {func(c *Config) { c.Settle = func(context.Context, ...netip.Addr) error { return cause } }, ErrEvidence},
 		"netns is silent":  {func(c *Config) { c.Board.Silence(census.Netns, cause) }, ErrEvidence},
 		"host is silent":   {func(c *Config) { c.Board.Silence(census.Host, cause) }, ErrEvidence},
@@ -88,7 +89,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 func whileWaiting(t *testing.T, a *Allocator, req Request, change func()) (*Result, error) {
 	t.Helper()
 	pool := a.Book.Pools()[0]
-	first, err := a.Book.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "first", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
+	first, err := a.Book.PickAddr(ipam.Owner{PoolUID: pool.UID, UID: "first", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func whileWaiting(t *testing.T, a *Allocator, req Request, change func()) (*Resu
 	t.Cleanup(wave) // or the book could not be closed
 	held := make(chan error, 1)
 	go func() {
-		_, err := a.Book.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: first,
+		_, err := a.Book.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{Candidate: first,
 			Sandbox: "first", UID: "first", Interface: "eth0", Attempt: 1, BindWithin: time.Minute,
 			Unseen: func() error { close(waits); <-goOn; return nil }})
 		held <- err
@@ -147,7 +148,7 @@ func TestSeenBeforeTheCommitIsNotGiven(t *testing.T) {
 	if err != nil || r.Leases[0].Addr == next || len(r.Skipped) != 1 || r.Skipped[0].Addr != next {
 		t.Fatalf("the request got %+v, %v", r, err)
 	}
-	if l, ok := a.Book.At(next); !ok || l.State != netdb.Quarantined || !strings.Contains(string(l.Evidence), "veth9") {
+	if l, ok := a.Book.At(next); !ok || l.State != ipam.Quarantined || !strings.Contains(string(l.Evidence), "veth9") {
 		t.Errorf("the address seen at the last moment is %+v", l)
 	}
 }
@@ -162,7 +163,7 @@ func TestDualFailsWhole(t *testing.T) {
 	r, err := whileWaiting(t, a, Request{Sandbox: "second", Family: Dual}, func() {
 		a.Board.ReplaceScope(census.Netns, "ns2", []census.Sighting{{Addr: last, Port: "veth9"}})
 	})
-	if !errors.Is(err, netdb.ErrExhausted) {
+	if !errors.Is(err, ipam.ErrExhausted) {
 		t.Fatalf("the request got %+v, %v", r, err)
 	}
 	leases, _ := a.Book.Leases()

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -15,8 +16,8 @@ import (
 type call struct {
 	*Allocator
 	req      Request
-	pools    []*netdb.Pool // that it draws from
-	who      netdb.Who
+	pools    []*ipam.Pool // that it draws from
+	who      ipam.Who
 	parts    []part
 	skipped  []Skipped
 	claimed  []Skipped    // addresses of leases that were there, which others claim
@@ -27,8 +28,8 @@ type call struct {
 
 // A part is one address of the answer: a lease that was there, or a candidate.
 type part struct {
-	pool      *netdb.Pool
-	lease     *netdb.Lease
+	pool      *ipam.Pool
+	lease     *ipam.Lease
 	given     bool // by this call
 	candidate netdb.Candidate
 	only      bool // this candidate or an error: it is wished for, or kept for the sandbox
@@ -46,12 +47,12 @@ func (c *call) drop() {
 	}
 }
 
-func (c *call) owner(p *netdb.Pool) netdb.Owner {
-	return netdb.Owner{PoolUID: p.UID, UID: c.req.UID, Interface: c.req.Interface}
+func (c *call) owner(p *ipam.Pool) ipam.Owner {
+	return ipam.Owner{PoolUID: p.UID, UID: c.req.UID, Interface: c.req.Interface}
 }
 
 // plan finds the lease or the candidate for one pool.
-func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
+func (c *call) plan(ctx context.Context, p *ipam.Pool) error {
 	held, err := c.held(ctx, p)
 	if held == nil && err == nil {
 		held, err = c.reclaim(ctx, p)
@@ -69,7 +70,7 @@ func (c *call) plan(ctx context.Context, p *netdb.Pool) error {
 }
 
 // answers says that a lease will be answered.
-func (c *call) answers(l *netdb.Lease) {
+func (c *call) answers(l *ipam.Lease) {
 	if c.OnAnswer != nil {
 		c.OnAnswer(l, c.req.BindWithin)
 	}
@@ -128,7 +129,7 @@ func (c *call) commit(ctx context.Context) (r *Result, err error) {
 // Only an answer to a probe counts, for that was sent before the commit: a
 // retry of the same request may have been given the lease since, and the
 // sandbox may have the address already.
-func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
+func (c *call) given(ctx context.Context, taken []*ipam.Lease) error {
 	// What the board had was enough to commit; where it cannot be read again
 	// this is no reason to refuse.
 	_ = c.Settle(ctx)
@@ -168,7 +169,7 @@ func (c *call) given(ctx context.Context, taken []*netdb.Lease) error {
 func (c *call) release(ctx context.Context, p *part) error {
 	l := p.lease
 	p.lease, p.given = nil, false
-	who := netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "seen_before_answer"}
+	who := ipam.Who{Actor: ipam.ByClient, Peer: c.req.Peer, Reason: "seen_before_answer"}
 	_, err := c.Book.Release(ctx, who, l.ID, "", l.Rev)
 	return err
 }
@@ -190,12 +191,12 @@ func (c *call) again(ctx context.Context, err error) error {
 	// Between the choice and the commit a pass may have quarantined a candidate, or given
 	// it back to its owner: a request that wishes for no address then gets another. Where the
 	// pool has changed and cannot give the candidate any more, it is asked for one again.
-	taken := errors.Is(err, netdb.ErrPoolChanged) || errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid()
+	taken := errors.Is(err, ipam.ErrPoolChanged) || errors.Is(err, ipam.ErrTaken) && !c.req.Address.IsValid()
 	if c.otherName(err) {
 		return nil
 	}
 	var seen *seenError
-	var owned *netdb.OwnedError
+	var owned *ipam.OwnedError
 	for i := range c.parts {
 		p := &c.parts[i]
 		switch {
@@ -250,7 +251,7 @@ func (c *call) reservation(p *part) netdb.Reservation {
 		Candidate: p.candidate, Sandbox: c.req.Sandbox, UID: c.req.UID, Interface: c.req.Interface,
 		Attempt: c.req.Attempt, BindWithin: c.req.BindWithin, Labels: c.req.Labels,
 		Unseen:  func() error { return c.ask(candidate) },
-		Binding: c.req.Binding, BoundBy: netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "bound"},
+		Binding: c.req.Binding, BoundBy: ipam.Who{Actor: ipam.ByClient, Peer: c.req.Peer, Reason: "bound"},
 		Slot: c.req.Slot,
 	}
 }
@@ -265,7 +266,7 @@ func (c *call) result() *Result {
 				r.Unprobed = append(r.Unprobed, p.lease.Addr)
 			}
 		}
-		r.EarlyReuse = r.EarlyReuse || p.lease.Cut == netdb.CutEarly
+		r.EarlyReuse = r.EarlyReuse || p.lease.Cut == ipam.CutEarly
 		r.Leases = append(r.Leases, p.lease)
 		r.Pools = append(r.Pools, p.pool)
 		r.Fresh = append(r.Fresh, p.given)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -53,7 +53,7 @@ func TestAnswersToALateQuestionAreRead(t *testing.T) {
 		wire.board = c.Board
 		c.Prober, c.Settle = wire, wire.settle
 	})
-	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Address: netip.MustParseAddr("10.8.64.77")}); !errors.Is(err, netdb.ErrTaken) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Address: netip.MustParseAddr("10.8.64.77")}); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("a wish for an address that answers: %+v, %v", r, err)
 	}
 	r, err := a.Allocate(ctx, Request{Sandbox: "b"})
@@ -98,7 +98,7 @@ func TestStrangersBeyondTheShareDoNotStarveThePool(t *testing.T) {
 	}
 	_, err := a.Allocate(ctx, Request{Sandbox: "late"})
 	var conflicts *ConflictError
-	if !errors.Is(err, netdb.ErrExhausted) || errors.As(err, &conflicts) && len(conflicts.Skipped) > 5 {
+	if !errors.Is(err, ipam.ErrExhausted) || errors.As(err, &conflicts) && len(conflicts.Skipped) > 5 {
 		t.Errorf("with nothing left: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestLoserOfTwoAttemptsIsNoted(t *testing.T) {
 		if err != nil || l.Attempt != 2 {
 			t.Fatalf("attempt 2 of %s was told of %+v, which is %+v, %v", name, second.Leases[0], l, err)
 		}
-		if _, err := a.Book.Expire(ctx, Who(netdb.ByWatchdog, "test"), l.ID, l.Rev, nil); err != nil {
+		if _, err := a.Book.Expire(ctx, Who(ipam.ByWatchdog, "test"), l.ID, l.Rev, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,13 +136,13 @@ func TestLoserOfTwoAttemptsIsNoted(t *testing.T) {
 // L5: a cancelled attempt is refused also while a later one holds a lease.
 func TestL5CancelledAttemptIsRefusedBesideALaterOne(t *testing.T) {
 	a := newAllocator(t)
-	if _, err := a.Book.Cancel(ctx, Who(netdb.ByClient, "cancelled"), "a", 3); err != nil {
+	if _, err := a.Book.Cancel(ctx, Who(ipam.ByClient, "cancelled"), "a", 3); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Allocate(ctx, Request{Sandbox: "a", Attempt: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Attempt: 2}); !errors.Is(err, netdb.ErrCancelled) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Attempt: 2}); !errors.Is(err, ipam.ErrCancelled) {
 		t.Errorf("attempt 2 after its cancel: %+v, %v", r, err)
 	}
 	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Attempt: 4}); err != nil || !r.Existing {
@@ -155,7 +155,7 @@ func TestGateIsAskedAfterTheNews(t *testing.T) {
 	down := false
 	a := newAllocator(t, func(c *Config) {
 		c.Settle = func(context.Context, ...netip.Addr) error { down = true; return nil }
-		c.Gate = func(...*netdb.Pool) error {
+		c.Gate = func(...*ipam.Pool) error {
 			if down {
 				return ErrBridge
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -18,7 +19,7 @@ func (c *call) choose(ctx context.Context, p *part) error {
 		candidate, only, err := c.pick(p.pool, own)
 		own = false
 		if err != nil {
-			if errors.Is(err, netdb.ErrExhausted) && len(c.skipped) > 0 {
+			if errors.Is(err, ipam.ErrExhausted) && len(c.skipped) > 0 {
 				return fmt.Errorf("%w; and %w", err, &ConflictError{c.skipped})
 			}
 			return err
@@ -59,7 +60,7 @@ func (c *call) choose(ctx context.Context, p *part) error {
 // pick offers the address of a pool that the caller wishes for, that is kept for its
 // sandbox, that it had last (if own), or that is next. only says that it is this one or
 // an error.
-func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bool, err error) {
+func (c *call) pick(p *ipam.Pool, own bool) (candidate netdb.Candidate, only bool, err error) {
 	wish := c.req.Address
 	if bits := c.req.PrefixLen; bits != 0 {
 		return c.pickPrefix(p, bits, own)
@@ -82,7 +83,7 @@ func (c *call) pick(p *netdb.Pool, own bool) (candidate netdb.Candidate, only bo
 }
 
 // pickPrefix is pick of a delegated prefix. None is kept for a sandbox.
-func (c *call) pickPrefix(p *netdb.Pool, bits int, own bool) (candidate netdb.Candidate, only bool, err error) {
+func (c *call) pickPrefix(p *ipam.Pool, bits int, own bool) (candidate netdb.Candidate, only bool, err error) {
 	if wish := c.req.Address; wish.IsValid() {
 		candidate, err = c.Book.PickPrefixAt(c.owner(p), netip.PrefixFrom(wish, bits), c.Policy)
 		return candidate, true, err
@@ -112,13 +113,13 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		return fmt.Errorf("write the evidence about %s: %w", s.Addr, err)
 	}
 	who := c.who
-	who.Reason = netdb.SeenOnWire
+	who.Reason = ipam.SeenOnWire
 	_, err = c.Book.Quarantine(ctx, who, s.Addr, evidence)
-	if !errors.Is(err, netdb.ErrQuarantineFull) {
+	if !errors.Is(err, ipam.ErrQuarantineFull) {
 		c.Book.Drop(candidate)
 	}
 	switch {
-	case errors.Is(err, netdb.ErrQuarantineFull):
+	case errors.Is(err, ipam.ErrQuarantineFull):
 		// The address is not given, but neither may strangers on the wire
 		// make all of a pool unusable for as long as a quarantine lasts. It
 		// stays held, so that this call is offered others.
@@ -128,7 +129,7 @@ func (c *call) conflict(ctx context.Context, candidate netdb.Candidate, s Skippe
 		}
 		c.Log.Warn("address in use on the wire is not quarantined: the share is used up", "addr", s.Addr,
 			"witness", s.Seen[0].Witness, "port", s.Seen[0].Port, "mac", s.Seen[0].MAC)
-	case errors.Is(err, netdb.ErrState):
+	case errors.Is(err, ipam.ErrState):
 		// A pass gave it back to its owner between the choice and now: it is not
 		// this call's.
 		return nil
@@ -149,5 +150,5 @@ func (c *call) forgo(p *part) {
 
 // onlySeen refuses a wished or kept address that is in use.
 func onlySeen(s Skipped) error {
-	return fmt.Errorf("address %s: %w: the %s witness sees it", s.Addr, netdb.ErrTaken, s.Seen[0].Witness)
+	return fmt.Errorf("address %s: %w: the %s witness sees it", s.Addr, ipam.ErrTaken, s.Seen[0].Witness)
 }

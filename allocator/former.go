@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -13,9 +14,9 @@ import (
 // formers finds the leases that were open in the book before a rebuild, by their
 // owners. A rebuild is over before the daemon starts, so none comes later; one
 // that is not in quarantine any more is not looked up in vain.
-func formers(b *netdb.Book) map[netdb.Owner]string {
-	out := make(map[netdb.Owner]string)
-	for _, l := range b.InState(netdb.Quarantined) {
+func formers(b *netdb.Book) map[ipam.Owner]string {
+	out := make(map[ipam.Owner]string)
+	for _, l := range b.InState(ipam.Quarantined) {
 		if l.Former() {
 			out[l.Owner()] = l.ID
 		}
@@ -27,23 +28,23 @@ func formers(b *netdb.Book) map[netdb.Owner]string {
 // before a rebuild, on the word of its owner: with allocate, or with bind, which
 // names the lease and adds where it is used now. What the lease recorded comes
 // back with it. It is probed first, which takes the ProbeWindow. The error is
-// [netdb.ErrTaken] when a witness sees the address and nothing that the lease
+// [ipam.ErrTaken] when a witness sees the address and nothing that the lease
 // records shows that it is its own workload, an [EvidenceError] when one that must
-// answer cannot, and [netdb.ErrState] for every other lease.
-func (a *Allocator) Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error) {
+// answer cannot, and [ipam.ErrState] for every other lease.
+func (a *Allocator) Reclaim(ctx context.Context, who ipam.Who, id string, where ipam.Binding) (*ipam.Lease, error) {
 	l, err := a.Book.Lease(id)
 	if err != nil {
 		return nil, err
 	}
 	if !l.Former() {
-		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, netdb.ErrState, l.State)
+		return nil, fmt.Errorf("reclaim %s: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 	}
 	back, _, err := a.restore(ctx, who, l, where)
 	return back, err
 }
 
 // restore also reports whether the address could be probed.
-func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, where netdb.Binding) (back *netdb.Lease, probed bool, err error) {
+func (a *Allocator) restore(ctx context.Context, who ipam.Who, l *ipam.Lease, where ipam.Binding) (back *ipam.Lease, probed bool, err error) {
 	now := *l
 	if where.Netns != "" {
 		now.Netns = where.Netns
@@ -66,10 +67,10 @@ func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, 
 	if !its(answer.Seen) {
 		return nil, false, fmt.Errorf("reclaim %s for sandbox %q: %w: the %s witness sees it, and nothing that the lease records shows that it is this sandbox; "+
 			"see whois %s; an operator gives it back with ipamctl quarantine adopt",
-			l.Addr, l.Sandbox, netdb.ErrTaken, answer.Seen[0].Witness, l.Addr)
+			l.Addr, l.Sandbox, ipam.ErrTaken, answer.Seen[0].Witness, l.Addr)
 	}
-	b := netdb.Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
-	if l.Plug.OfBoot(netdb.Now().BootID) {
+	b := ipam.Binding{Containers: l.Containers, Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC}
+	if l.Plug.OfBoot(ipam.Now().BootID) {
 		b.Plug = l.Plug // whether anything of it was ever seen, too
 	}
 	if len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == "" {
@@ -78,10 +79,10 @@ func (a *Allocator) restore(ctx context.Context, who netdb.Who, l *netdb.Lease, 
 		}
 	}
 	b.Gone = nil
-	back, err = a.Book.Adopt(ctx, who, netdb.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
+	back, err = a.Book.Adopt(ctx, who, ipam.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
 		Interface: l.Interface, Binding: b})
-	if owned := new(netdb.OwnedError); errors.As(err, &owned) {
-		return nil, false, fmt.Errorf("reclaim %s: %w: the sandbox holds %s on %s by now", l.Addr, netdb.ErrState, owned.Lease.Addr, l.Interface)
+	if owned := new(ipam.OwnedError); errors.As(err, &owned) {
+		return nil, false, fmt.Errorf("reclaim %s: %w: the sandbox holds %s on %s by now", l.Addr, ipam.ErrState, owned.Lease.Addr, l.Interface)
 	}
 	return back, probed, err
 }
@@ -99,7 +100,7 @@ func plug(seen []census.Sighting) (port, mac string) {
 // reclaim returns the lease that the caller's owner had before a rebuild, bound
 // again; nil when there is none, or when it cannot be had: the request goes on to
 // another address then, unless it wished for that one.
-func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
+func (c *call) reclaim(ctx context.Context, p *ipam.Pool) (*ipam.Lease, error) {
 	id, known := c.former[c.owner(p)]
 	if !known {
 		return nil, nil
@@ -109,7 +110,7 @@ func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error)
 		return nil, nil
 	}
 	c.answers(l)
-	back, probed, err := c.restore(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "reclaimed"}, l, netdb.Binding{})
+	back, probed, err := c.restore(ctx, ipam.Who{Actor: ipam.ByAllocator, Peer: c.req.Peer, Reason: "reclaimed"}, l, ipam.Binding{})
 	switch {
 	case err == nil:
 		if !probed {
@@ -117,9 +118,9 @@ func (c *call) reclaim(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error)
 		}
 		c.Log.Info("address given back to its owner of before the rebuild", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
 		return back, nil
-	case errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrStale):
+	case errors.Is(err, ipam.ErrState) || errors.Is(err, ipam.ErrStale):
 		return c.held(ctx, p) // called twice at once
-	case errors.Is(err, netdb.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, netdb.ErrInvalid):
+	case errors.Is(err, ipam.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, ipam.ErrInvalid):
 		c.Log.Warn("address of before the rebuild is not given back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -19,40 +19,40 @@ import (
 func TestF30FormerLeaseIsRecognized(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	addr := netip.MustParseAddr("10.8.64.9")
-	containers := []netdb.Container{{Namespace: "n", ID: "c1"}}
+	containers := []ipam.Container{{Namespace: "n", ID: "c1"}}
 	netns := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth1", MAC: mac, Bridge: "rt0", Netns: "nsid:7 (blue)"}
 	runtime := census.Sighting{Addr: addr, Witness: census.Runtime, Namespace: "n", Container: "c1", Sandbox: "a"}
 	another := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth2", MAC: "02:00:00:00:00:99", Bridge: "rt0"}
 	for name, tt := range map[string]struct {
-		lease   netdb.Lease
+		lease   ipam.Lease
 		seen    []census.Sighting
 		answers bool
 		back    bool
 	}{
-		"nobody is seen":                        {lease: netdb.Lease{Containers: containers}, back: true},
-		"nobody is seen, and somebody answers":  {lease: netdb.Lease{Containers: containers}, answers: true},
-		"somewhere, containers are recorded":    {lease: netdb.Lease{Containers: containers}, seen: []census.Sighting{netns}},
+		"nobody is seen":                        {lease: ipam.Lease{Containers: containers}, back: true},
+		"nobody is seen, and somebody answers":  {lease: ipam.Lease{Containers: containers}, answers: true},
+		"somewhere, containers are recorded":    {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns}},
 		"somewhere, nothing is recorded":        {seen: []census.Sighting{netns}},
-		"the recorded MAC":                      {lease: netdb.Lease{MAC: mac}, seen: []census.Sighting{netns}, back: true},
-		"the recorded port":                     {lease: netdb.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns}, back: true},
-		"the recorded port, and somebody":       {lease: netdb.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
-		"the recorded namespace":                {lease: netdb.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
-		"another namespace":                     {lease: netdb.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
-		"a namespace of that name elsewhere":    {lease: netdb.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
-		"its container, and a port":             {lease: netdb.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime}, back: true},
-		"its container, and two ports":          {lease: netdb.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime, another}},
-		"its container, and an unplaced answer": {lease: netdb.Lease{Containers: containers}, seen: []census.Sighting{runtime}, answers: true, back: true},
+		"the recorded MAC":                      {lease: ipam.Lease{MAC: mac}, seen: []census.Sighting{netns}, back: true},
+		"the recorded port":                     {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns}, back: true},
+		"the recorded port, and somebody":       {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
+		"the recorded namespace":                {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
+		"another namespace":                     {lease: ipam.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
+		"a namespace of that name elsewhere":    {lease: ipam.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
+		"its container, and a port":             {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime}, back: true},
+		"its container, and two ports":          {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime, another}},
+		"its container, and an unplaced answer": {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{runtime}, answers: true, back: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, wire := newSlow(t)
 			former := tt.lease
-			former.Addr, former.ID, former.State = addr, "01a1fdb6-0028-705b-b6df-154185e9c682", netdb.Bound
+			former.Addr, former.ID, former.State = addr, "01a1fdb6-0028-705b-b6df-154185e9c682", ipam.Bound
 			former.Sandbox, former.UID, former.Interface = "a", "a", "eth0"
 			evidence, err := json.Marshal([]census.Sighting{{Addr: addr, Witness: census.Book}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := a.Book.QuarantineFormer(ctx, Who(netdb.ByOperator, netdb.Rebuilt), &former, evidence); err != nil {
+			if _, err := a.Book.QuarantineFormer(ctx, Who(ipam.ByOperator, ipam.Rebuilt), &former, evidence); err != nil {
 				t.Fatal(err)
 			}
 			a.former = formers(a.Book)
@@ -70,7 +70,7 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 			switch {
 			case tt.back && (err != nil || r.Leases[0].ID != former.ID || !r.Existing || len(r.Unprobed) != 0):
 				t.Errorf("it is not given back: %+v, %v", r, err)
-			case !tt.back && !errors.Is(err, netdb.ErrTaken):
+			case !tt.back && !errors.Is(err, ipam.ErrTaken):
 				t.Errorf("got %+v, %v, want it refused", r, err)
 			}
 		})

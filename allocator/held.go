@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -13,17 +13,17 @@ import (
 // under another. A reserved one is then released, so that a retry gets
 // another address and not the conflicted one again; a bound one is held and
 // reported: it is not taken from a sandbox that may be running on a guess.
-func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
+func (c *call) held(ctx context.Context, p *ipam.Pool) (*ipam.Lease, error) {
 	l, ok := c.Book.Held(c.owner(p))
 	if !ok {
 		return nil, nil
 	}
 	if c.req.Address.IsValid() && c.req.Address != l.Addr {
-		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, netdb.ErrState, l.Sandbox, l.Text(), l.Interface)
+		return nil, fmt.Errorf("address %s: %w: sandbox %q holds %s on %s", c.req.Address, ipam.ErrState, l.Sandbox, l.Text(), l.Interface)
 	}
 	if c.req.PrefixLen != l.PrefixLen {
 		return nil, fmt.Errorf("%w: sandbox %q holds %s on %s, and not %s: release that, or name another interface",
-			netdb.ErrState, l.Sandbox, l.Text(), l.Interface, wanted(c.req.PrefixLen))
+			ipam.ErrState, l.Sandbox, l.Text(), l.Interface, wanted(c.req.PrefixLen))
 	}
 	if err := c.settle(ctx, l.Addr); err != nil {
 		return nil, err
@@ -35,11 +35,11 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	}
 	if len(strangers) > 0 {
 		c.Log.Warn("address of a lease is in use by another", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "witness", strangers[0].Witness)
-		if l.State != netdb.Reserved {
+		if l.State != ipam.Reserved {
 			return nil, fmt.Errorf("address %s of lease %s: %w: the %s witness sees it under another owner; see whois %s",
-				l.Addr, l.ID, netdb.ErrTaken, strangers[0].Witness, l.Addr)
+				l.Addr, l.ID, ipam.ErrTaken, strangers[0].Witness, l.Addr)
 		}
-		if _, err := c.Book.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
+		if _, err := c.Book.Release(ctx, ipam.Who{Actor: ipam.ByClient, Peer: c.req.Peer, Reason: "conflict_on_retry"}, l.ID, "", 0); err != nil {
 			return nil, err
 		}
 		c.skipped = append(c.skipped, Skipped{l.Addr, strangers})
@@ -49,8 +49,8 @@ func (c *call) held(ctx context.Context, p *netdb.Pool) (*netdb.Lease, error) {
 	// the lease. A change that begins later finds that the owner has been answered.
 	c.answers(l)
 	addr := l.Addr
-	l, err := c.Book.Renew(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
-	if errors.Is(err, netdb.ErrState) || errors.Is(err, netdb.ErrGone) {
+	l, err := c.Book.Renew(ctx, ipam.Who{Actor: ipam.ByAllocator, Peer: c.req.Peer, Reason: "asked_again"}, l.ID, c.req.Attempt, c.req.BindWithin)
+	if errors.Is(err, ipam.ErrState) || errors.Is(err, ipam.ErrGone) {
 		return c.held(ctx, p)
 	}
 	if err == nil && len(claims) > 0 {

@@ -7,16 +7,17 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 // keeping gives a pool reservations by sandbox name.
-func keeping(t *testing.T, b *netdb.Book, kept ...netdb.Kept) {
+func keeping(t *testing.T, b *netdb.Book, kept ...ipam.Kept) {
 	t.Helper()
 	spec := b.Pools()[0].PoolSpec
 	spec.Kept = kept
-	if _, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec); err != nil {
+	if _, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -27,8 +28,8 @@ func keeping(t *testing.T, b *netdb.Book, kept ...netdb.Kept) {
 func TestASandboxGetsTheAddressThatIsKeptForIt(t *testing.T) {
 	a := newAllocator(t)
 	nine := netip.MustParseAddr("10.8.64.9")
-	keeping(t, a.Book, netdb.Kept{Sandbox: "db", Address: nine})
-	get := func(r Request) *netdb.Lease {
+	keeping(t, a.Book, ipam.Kept{Sandbox: "db", Address: nine})
+	get := func(r Request) *ipam.Lease {
 		t.Helper()
 		got, err := a.Allocate(ctx, r)
 		if err != nil {
@@ -41,9 +42,9 @@ func TestASandboxGetsTheAddressThatIsKeptForIt(t *testing.T) {
 	}
 	wish := get(Request{Sandbox: "api", Address: netip.MustParseAddr("10.8.64.7")})
 	first := get(Request{Sandbox: "db", UID: "1"})
-	for _, l := range []*netdb.Lease{wish, first} {
-		past, err := a.Book.History(ctx, netdb.Query{Addr: l.Addr, Limit: 9})
-		if err != nil || len(past) != 1 || past[0].Who.Reason != "allocated" || past[0].LeaseID != l.ID || past[0].From != netdb.Free {
+	for _, l := range []*ipam.Lease{wish, first} {
+		past, err := a.Book.History(ctx, ipam.Query{Addr: l.Addr, Limit: 9})
+		if err != nil || len(past) != 1 || past[0].Who.Reason != "allocated" || past[0].LeaseID != l.ID || past[0].From != ipam.Free {
 			t.Errorf("the history of %s is %+v, %v", l.Addr, past, err)
 		}
 	}
@@ -54,20 +55,20 @@ func TestASandboxGetsTheAddressThatIsKeptForIt(t *testing.T) {
 		t.Errorf("a second interface got %s", other.Addr)
 	}
 	_, err := a.Allocate(ctx, Request{Sandbox: "db", UID: "2"})
-	if !errors.Is(err, netdb.ErrTaken) {
+	if !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("while its former incarnation holds it: %v", err)
 	}
 	Cool(t, a.Book, first)
-	if l := get(Request{Sandbox: "db", UID: "2"}); l.Addr != nine || l.Cut != netdb.CutOwn {
+	if l := get(Request{Sandbox: "db", UID: "2"}); l.Addr != nine || l.Cut != ipam.CutOwn {
 		t.Errorf("the next incarnation got %+v", l)
 	}
 	_, err = a.Allocate(ctx, Request{Sandbox: "impostor", Address: nine})
-	if !errors.Is(err, netdb.ErrTaken) {
+	if !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("a wish while it is held: %v", err)
 	}
-	keeping(t, a.Book, netdb.Kept{Sandbox: "db", Address: nine}, netdb.Kept{Sandbox: "q", Address: netip.MustParseAddr("10.8.64.30")})
+	keeping(t, a.Book, ipam.Kept{Sandbox: "db", Address: nine}, ipam.Kept{Sandbox: "q", Address: netip.MustParseAddr("10.8.64.30")})
 	_, err = a.Allocate(ctx, Request{Sandbox: "impostor", Address: netip.MustParseAddr("10.8.64.30")})
-	if ke := new(netdb.KeptError); !errors.As(err, &ke) || ke.Sandbox != "q" {
+	if ke := new(ipam.KeptError); !errors.As(err, &ke) || ke.Sandbox != "q" {
 		t.Errorf("a wish for what is kept: %v", err)
 	}
 	if l := get(Request{Sandbox: "q", Address: netip.MustParseAddr("10.8.64.30")}); l.Addr.String() != "10.8.64.30" {
@@ -81,18 +82,18 @@ func TestAKeptAddressInUseIsRefused(t *testing.T) {
 	var met []Skipped
 	a := newAllocator(t, func(c *Config) { c.OnConflict = func(s Skipped) { met = append(met, s) } })
 	nine := netip.MustParseAddr("10.8.64.9")
-	keeping(t, a.Book, netdb.Kept{Sandbox: "db", Address: nine})
+	keeping(t, a.Book, ipam.Kept{Sandbox: "db", Address: nine})
 	a.Board.Replace(census.Netns, map[string][]census.Sighting{"veth9": {{Addr: nine, Witness: census.Netns, Port: "veth9", MAC: "02:00:00:00:00:09"}}}, nil)
-	if r, err := a.Allocate(ctx, Request{Sandbox: "db"}); !errors.Is(err, netdb.ErrTaken) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "db"}); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	if len(met) != 1 || met[0].Addr != nine || len(met[0].Seen) != 1 {
 		t.Errorf("reported %+v", met)
 	}
-	if l, ok := a.Book.At(nine); !ok || l.State != netdb.Quarantined || len(l.Evidence) == 0 {
+	if l, ok := a.Book.At(nine); !ok || l.State != ipam.Quarantined || len(l.Evidence) == 0 {
 		t.Errorf("the row is %+v", l)
 	}
-	if r, err := a.Allocate(ctx, Request{Sandbox: "db"}); !errors.Is(err, netdb.ErrQuarantined) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "db"}); !errors.Is(err, ipam.ErrQuarantined) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
@@ -101,7 +102,7 @@ func TestAKeptAddressInUseIsRefused(t *testing.T) {
 func TestCallsAtOnceGetTheKeptAddress(t *testing.T) {
 	a := newAllocator(t)
 	nine := netip.MustParseAddr("10.8.64.9")
-	keeping(t, a.Book, netdb.Kept{Sandbox: "db", Address: nine})
+	keeping(t, a.Book, ipam.Kept{Sandbox: "db", Address: nine})
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -111,7 +112,7 @@ func TestCallsAtOnceGetTheKeptAddress(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if u, _ := a.Book.Usage(); u[0].ByState[netdb.Reserved] != 1 {
-		t.Errorf("%d leases", u[0].ByState[netdb.Reserved])
+	if u, _ := a.Book.Usage(); u[0].ByState[ipam.Reserved] != 1 {
+		t.Errorf("%d leases", u[0].ByState[ipam.Reserved])
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -70,10 +70,10 @@ func TestF18SilenceOfBefore(t *testing.T) {
 			if len(r.Skipped) != 1 || r.Skipped[0].Addr != first || r.Skipped[0].Seen[0].Witness != census.Probe {
 				t.Errorf("skipped: %+v", r.Skipped)
 			}
-			if l, ok := a.Book.At(first); !ok || l.State != netdb.Quarantined && l.State != netdb.Releasing {
+			if l, ok := a.Book.At(first); !ok || l.State != ipam.Quarantined && l.State != ipam.Releasing {
 				t.Errorf("it is %+v", l)
 			}
-			if l, ok := a.Book.Held(netdb.Owner{PoolUID: r.Leases[0].PoolUID, UID: "a", Interface: "eth0"}); !ok || l.Addr != second {
+			if l, ok := a.Book.Held(ipam.Owner{PoolUID: r.Leases[0].PoolUID, UID: "a", Interface: "eth0"}); !ok || l.Addr != second {
 				t.Errorf("the sandbox holds %+v", l)
 			}
 		})
@@ -88,7 +88,7 @@ func TestF18DualIsAllOrNothing(t *testing.T) {
 	for addr := pool.Prefix.Addr(); pool.Prefix.Contains(addr); addr = addr.Next() {
 		wire.live[addr] = 2
 	}
-	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Family: Dual}); !errors.Is(err, netdb.ErrExhausted) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Family: Dual}); !errors.Is(err, ipam.ErrExhausted) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Family: V4}); err != nil || r.Existing {
@@ -127,11 +127,11 @@ func TestF18WishWaits(t *testing.T) {
 	}
 	a, wire := newSlow(t)
 	wire.live[addr] = 1
-	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Address: addr}); !errors.Is(err, netdb.ErrTaken) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "a", Address: addr}); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("a wish for what answers: %+v, %v", r, err)
 	}
 	wire.live[addr.Next()] = 2
-	if r, err := a.Allocate(ctx, Request{Sandbox: "b", Address: addr.Next()}); !errors.Is(err, netdb.ErrTaken) {
+	if r, err := a.Allocate(ctx, Request{Sandbox: "b", Address: addr.Next()}); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("a wish for what answers while it is given: %+v, %v", r, err)
 	}
 	if r, err := a.Allocate(ctx, Request{Sandbox: "c", Address: addr.Next().Next()}); err != nil || len(r.Unprobed) != 0 {

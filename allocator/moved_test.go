@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -33,14 +33,14 @@ func TestAPoolMovesUnderACall(t *testing.T) {
 					if settled++; settled == 1 {
 						spec := c.Book.Pools()[0].PoolSpec
 						spec.Bridge, spec.Gateway = "rt1", netip.MustParseAddr("10.8.64.254")
-						if _, err := c.Book.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec); err != nil {
+						if _, err := c.Book.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec); err != nil {
 							t.Error(err)
 						}
 					}
 					return nil
 				}
-				c.Gate = func(pools ...*netdb.Pool) error {
-					if !tt.ready && slices.ContainsFunc(pools, func(p *netdb.Pool) bool { return p.Bridge == "rt1" }) {
+				c.Gate = func(pools ...*ipam.Pool) error {
+					if !tt.ready && slices.ContainsFunc(pools, func(p *ipam.Pool) bool { return p.Bridge == "rt1" }) {
 						return notReady
 					}
 					return nil
@@ -55,7 +55,7 @@ func TestAPoolMovesUnderACall(t *testing.T) {
 				if rows, _ := a.Book.Leases(); !errors.Is(err, notReady) || len(rows) != 0 {
 					t.Errorf("%v, and the book has %v", err, rows)
 				}
-				if c, err := a.Book.PickAddr(netdb.Owner{PoolUID: a.Book.Pools()[0].UID}, netip.MustParseAddr("10.8.64.2"), Policy); err != nil {
+				if c, err := a.Book.PickAddr(ipam.Owner{PoolUID: a.Book.Pools()[0].UID}, netip.MustParseAddr("10.8.64.2"), Policy); err != nil {
 					t.Errorf("the address stays offered: %v", err)
 				} else {
 					a.Book.Drop(c)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -29,12 +30,12 @@ func (c *call) findName(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("host interface name %s: %w: another lease, or a link of the host, has it", c.req.HostName, netdb.ErrNameTaken)
+	return fmt.Errorf("host interface name %s: %w: another lease, or a link of the host, has it", c.req.HostName, ipam.ErrNameTaken)
 }
 
 // nameOf gives a lease that was there the name that the request wants. One that is to be
 // answered and has it already is not written.
-func (c *call) nameOf(ctx context.Context, l *netdb.Lease) (*netdb.Lease, error) {
+func (c *call) nameOf(ctx context.Context, l *ipam.Lease) (*ipam.Lease, error) {
 	for c.req.HostName != "" {
 		if err := c.findName(ctx); err != nil {
 			return nil, err
@@ -53,5 +54,5 @@ func (c *call) nameOf(ctx context.Context, l *netdb.Lease) (*netdb.Lease, error)
 // otherName reports that a name of a pattern was given to another since it was chosen:
 // there are others. An exact one is refused.
 func (c *call) otherName(err error) bool {
-	return errors.Is(err, netdb.ErrNameTaken) && c.naming.Want != c.naming.Name
+	return errors.Is(err, ipam.ErrNameTaken) && c.naming.Want != c.naming.Name
 }

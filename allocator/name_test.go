@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -57,10 +57,10 @@ func TestHostNames(t *testing.T) {
 	if _, is := get(Request{Sandbox: "a"}); is != name {
 		t.Errorf("without asking: %q", is)
 	}
-	refused(Request{Sandbox: "b", HostName: name}, netdb.ErrNameTaken)
-	refused(Request{Sandbox: "b", HostName: "rt0"}, netdb.ErrNameTaken)
-	refused(Request{Sandbox: "a", HostName: "other"}, netdb.ErrState)
-	refused(Request{Sandbox: "b", HostName: "sixteen-bytes-is"}, netdb.ErrInvalid)
+	refused(Request{Sandbox: "b", HostName: name}, ipam.ErrNameTaken)
+	refused(Request{Sandbox: "b", HostName: "rt0"}, ipam.ErrNameTaken)
+	refused(Request{Sandbox: "a", HostName: "other"}, ipam.ErrState)
+	refused(Request{Sandbox: "b", HostName: "sixteen-bytes-is"}, ipam.ErrInvalid)
 	// One that has its address already gets a name beside it.
 	get(Request{Sandbox: "c"})
 	if later, is := get(Request{Sandbox: "c", HostName: "link-c"}); is != "link-c" || !later.Existing {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -28,18 +29,18 @@ func (r *Request) complete(a *Allocator) error {
 		r.BindWithin = a.BindWithin
 	}
 	if !slices.Contains([]Family{AnyFamily, V4, V6, Dual}, r.Family) {
-		return &netdb.FieldError{Field: "family", Reason: fmt.Sprintf("%q is none of v4, v6, dual", r.Family)}
+		return &ipam.FieldError{Field: "family", Reason: fmt.Sprintf("%q is none of v4, v6, dual", r.Family)}
 	}
 	if r.Family == Dual && r.Address.IsValid() {
-		return &netdb.FieldError{Field: "address", Reason: "a wish is for one address; ask for v4 and v6 apart"}
+		return &ipam.FieldError{Field: "address", Reason: "a wish is for one address; ask for v4 and v6 apart"}
 	}
 	if a := r.Address; a.IsValid() {
-		if why := netdb.NoHost(netip.PrefixFrom(a, a.BitLen())); why != "" {
-			return &netdb.FieldError{Field: "address", Reason: why}
+		if why := ipam.NoHost(netip.PrefixFrom(a, a.BitLen())); why != "" {
+			return &ipam.FieldError{Field: "address", Reason: why}
 		}
 	}
 	if r.Family == Dual && r.PrefixLen != 0 {
-		return &netdb.FieldError{Field: "prefix_length", Reason: "is of one family; ask for v4 and v6 apart"}
+		return &ipam.FieldError{Field: "prefix_length", Reason: "is of one family; ask for v4 and v6 apart"}
 	}
 	stored := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
 		BindWithin: r.BindWithin, Labels: r.Labels, Naming: netdb.Naming{Want: r.HostName}, Slot: r.Slot}
@@ -48,8 +49,8 @@ func (r *Request) complete(a *Allocator) error {
 
 // pools returns the pools that a request draws from, v4 first. Pools of one
 // name, one of each family, serve a dual request.
-func (a *Allocator) pools(r *Request) ([]*netdb.Pool, error) {
-	var v4, v6 *netdb.Pool
+func (a *Allocator) pools(r *Request) ([]*ipam.Pool, error) {
+	var v4, v6 *ipam.Pool
 	var names []string
 	for _, p := range a.Book.Pools() {
 		names = append(names, p.Name)
@@ -63,7 +64,7 @@ func (a *Allocator) pools(r *Request) ([]*netdb.Pool, error) {
 		}
 	}
 	if v4 == nil && v6 == nil {
-		return nil, &netdb.FieldError{Field: "pool", Reason: fmt.Sprintf("there is no pool %.80q; there is: %s", r.Pool, strings.Join(slices.Compact(names), ", "))}
+		return nil, &ipam.FieldError{Field: "pool", Reason: fmt.Sprintf("there is no pool %.80q; there is: %s", r.Pool, strings.Join(slices.Compact(names), ", "))}
 	}
 	family := r.Family
 	if family == AnyFamily {
@@ -74,7 +75,7 @@ func (a *Allocator) pools(r *Request) ([]*netdb.Pool, error) {
 			family = V6
 		}
 	}
-	out := make([]*netdb.Pool, 0, 2)
+	out := make([]*ipam.Pool, 0, 2)
 	if family != V6 {
 		out = append(out, v4)
 	}
@@ -87,10 +88,10 @@ func (a *Allocator) pools(r *Request) ([]*netdb.Pool, error) {
 			if family == V6 || i == 1 {
 				missing = V6
 			}
-			return nil, &netdb.FieldError{Field: "family", Reason: fmt.Sprintf("pool %s has no %s prefix", r.Pool, missing)}
+			return nil, &ipam.FieldError{Field: "family", Reason: fmt.Sprintf("pool %s has no %s prefix", r.Pool, missing)}
 		}
 		if r.Address.IsValid() && r.Address.Is4() != p.Prefix.Addr().Is4() {
-			return nil, &netdb.FieldError{Field: "address", Reason: fmt.Sprintf("%s is not of family %s", r.Address, family)}
+			return nil, &ipam.FieldError{Field: "address", Reason: fmt.Sprintf("%s is not of family %s", r.Address, family)}
 		}
 	}
 	return out, nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -110,7 +110,7 @@ func TestPools(t *testing.T) {
 	}
 	// The families of a dual request are given together or not at all.
 	r, err := a.Allocate(ctx, Request{Sandbox: "a", Family: Dual})
-	if err != nil || len(r.Leases) != 2 || !r.Leases[0].Addr.Is4() || !r.Leases[1].Addr.Is6() || r.Leases[0].State != netdb.Reserved {
+	if err != nil || len(r.Leases) != 2 || !r.Leases[0].Addr.Is4() || !r.Leases[1].Addr.Is6() || r.Leases[0].State != ipam.Reserved {
 		t.Errorf("dual: %+v, %v", r, err)
 	}
 }

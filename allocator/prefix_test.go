@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -25,7 +25,7 @@ func TestD1APrefixIsItsOwners(t *testing.T) {
 		t.Fatal(again, err)
 	}
 	for _, other := range []Request{{Sandbox: "web"}, {Sandbox: "web", PrefixLen: 29}} {
-		if _, err := a.Allocate(ctx, other); !errors.Is(err, netdb.ErrState) || !strings.Contains(err.Error(), "10.8.64.16/28") {
+		if _, err := a.Allocate(ctx, other); !errors.Is(err, ipam.ErrState) || !strings.Contains(err.Error(), "10.8.64.16/28") {
 			t.Errorf("%d: %v", other.PrefixLen, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestD1APrefixIsItsOwners(t *testing.T) {
 		bad.Sandbox = "bad"
 		_, err := a.Allocate(ctx, bad)
 		wantField(t, err, "prefix_length")
-		if fe := new(netdb.FieldError); bad.Family != Dual && (!errors.As(err, &fe) || !strings.Contains(fe.Reason, "25 to 31")) {
+		if fe := new(ipam.FieldError); bad.Family != Dual && (!errors.As(err, &fe) || !strings.Contains(fe.Reason, "25 to 31")) {
 			t.Error(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestD3EveryAddressOfAPrefixIsAskedAbout(t *testing.T) {
 	if err != nil || got.Leases[0].Text() != "10.8.64.32/28" || len(got.Skipped) != 1 || got.Skipped[0].Addr.String() != "10.8.64.31" {
 		t.Fatal(got, err)
 	}
-	if q, ok := book.At(netip.MustParseAddr("10.8.64.31")); !ok || q.State != netdb.Quarantined || q.PrefixLen != 0 {
+	if q, ok := book.At(netip.MustParseAddr("10.8.64.31")); !ok || q.State != ipam.Quarantined || q.PrefixLen != 0 {
 		t.Error(q)
 	}
 	a.Board.Silence(census.Netns, errors.New("a test"))
@@ -81,7 +81,7 @@ func TestD3EveryAddressOfAPrefixIsAskedAbout(t *testing.T) {
 	if err := a.freeRested(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
-	if l, ok := book.At(netip.MustParseAddr("10.8.64.32")); !ok || l.State != netdb.Cooling {
+	if l, ok := book.At(netip.MustParseAddr("10.8.64.32")); !ok || l.State != ipam.Cooling {
 		t.Errorf("its last address is seen, and it is free: %v", l)
 	}
 	a.Board.ReplaceScope(census.Neighbour, "test", nil)

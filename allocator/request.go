@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Family is the address family of a request. The zero value takes the
@@ -38,11 +38,11 @@ type Request struct {
 	Peer       string // who asks, for the record
 	// Binding is where the address will be used: a new lease is bound in the transaction
 	// that reserves it, one that was there is not. nil binds none.
-	Binding *netdb.Binding
+	Binding *ipam.Binding
 	// Warm asks for a warm slot first. An [Allocator] gives none: package binding does.
 	Warm *Warm
-	// Slot makes a warm slot's lease of it, of which the uid is [netdb.SlotUID]. nil: a sandbox's.
-	Slot *netdb.NewSlot
+	// Slot makes a warm slot's lease of it, of which the uid is [ipam.SlotUID]. nil: a sandbox's.
+	Slot *ipam.NewSlot
 }
 
 // A Warm says which warm slot will do, and what happens where none is ready.
@@ -55,17 +55,17 @@ type Warm struct {
 
 // A Result is what was given.
 type Result struct {
-	Leases     []*netdb.Lease // v4 first
-	Pools      []*netdb.Pool  // one a lease, in the same order, as they were when it was given
-	Fresh      []bool         // given by this call, one a lease
-	Existing   bool           // none of them is fresh
-	EarlyReuse bool           // the cooldown was cut short
+	Leases     []*ipam.Lease // v4 first
+	Pools      []*ipam.Pool  // one a lease, in the same order, as they were when it was given
+	Fresh      []bool        // given by this call, one a lease
+	Existing   bool          // none of them is fresh
+	EarlyReuse bool          // the cooldown was cut short
 	Skipped    []Skipped
 	Claimed    []Skipped    // of the leases that were there: what others claim, and the kernel does not show
 	Unprobed   []netip.Addr // given before a probe had its window
 
-	Slot  *netdb.Slot // the warm slot that the lease has; nil: none
-	Stale bool        // its pool wants slots of another spec by now
+	Slot  *ipam.Slot // the warm slot that the lease has; nil: none
+	Stale bool       // its pool wants slots of another spec by now
 }
 
 // A Skipped address was next, but is in use.

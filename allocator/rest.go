@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -34,9 +34,9 @@ func (a *Allocator) FreeRested(ctx context.Context) error {
 
 // freeRested frees all of a pool that may be freed now. A row that stays is not
 // looked at again before the next time.
-func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
-	who := netdb.Who{Actor: netdb.ByAllocator, Reason: "rested"}
-	for after := (*netdb.Lease)(nil); ; {
+func (a *Allocator) freeRested(ctx context.Context, p *ipam.Pool) error {
+	who := ipam.Who{Actor: ipam.ByAllocator, Reason: "rested"}
+	for after := (*ipam.Lease)(nil); ; {
 		rested := a.Book.Rested(p.UID, a.Policy.Cooldown, after, restBatch)
 		if len(rested) == 0 {
 			return nil
@@ -59,7 +59,7 @@ func (a *Allocator) freeRested(ctx context.Context, p *netdb.Pool) error {
 
 // unseen says whether nothing is on an address, or on any of a prefix, for certain: each witness
 // answered, the runtime too, and none sees it.
-func (a *Allocator) unseen(l *netdb.Lease) error {
+func (a *Allocator) unseen(l *ipam.Lease) error {
 	answer := workload.About(a.Board, l)
 	switch {
 	case len(answer.Silent) > 0:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -41,8 +41,8 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 		if err := a.freeRested(ctx, pool); (err != nil) != (want == all) {
 			t.Errorf("%s: %v", when, err)
 		}
-		if u, _ := a.Book.Usage(); u[0].ByState[netdb.Cooling] != want {
-			t.Errorf("%s: %d cool, want %d", when, u[0].ByState[netdb.Cooling], want)
+		if u, _ := a.Book.Usage(); u[0].ByState[ipam.Cooling] != want {
+			t.Errorf("%s: %d cool, want %d", when, u[0].ByState[ipam.Cooling], want)
 		}
 	}
 	clock.Pass(Policy.Cooldown)
@@ -52,7 +52,7 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 		a.Board.Replace(w, nil, nil)
 	}
 	gate := a.Gate
-	a.Gate = func(...*netdb.Pool) error { return ErrNotReady }
+	a.Gate = func(...*ipam.Pool) error { return ErrNotReady }
 	cools(all, "not ready")
 	a.Gate = gate
 	settle := a.Settle

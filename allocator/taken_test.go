@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -24,7 +24,7 @@ func TestChosenAddressIsTakenByAPass(t *testing.T) {
 				calls := 0
 				cfg.Settle = func(context.Context, ...netip.Addr) error {
 					if calls++; calls == 2 { // the one before the commit
-						_, err := a.Book.Quarantine(ctx, Who(netdb.ByReconciler, "seen_on_wire"), two, json.RawMessage(`[{"witness":"netns"}]`))
+						_, err := a.Book.Quarantine(ctx, Who(ipam.ByReconciler, "seen_on_wire"), two, json.RawMessage(`[{"witness":"netns"}]`))
 						return err
 					}
 					return nil
@@ -32,7 +32,7 @@ func TestChosenAddressIsTakenByAPass(t *testing.T) {
 			})
 			r, err := a.Allocate(ctx, Request{Sandbox: "a", Address: c.wish})
 			if !c.want.IsValid() {
-				if !errors.Is(err, netdb.ErrTaken) {
+				if !errors.Is(err, ipam.ErrTaken) {
 					t.Errorf("got %+v, %v", r, err)
 				}
 				return

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -28,7 +28,7 @@ func newAllocator(t *testing.T, change ...func(*Config)) *Allocator {
 	t.Helper()
 	cfg := Config{
 		Book: Open(t), Board: census.NewBoard(census.Netns, census.Host, census.Neighbour), Prober: quiet{},
-		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func(...*netdb.Pool) error { return nil },
+		Settle: func(context.Context, ...netip.Addr) error { return nil }, Gate: func(...*ipam.Pool) error { return nil },
 		HasLink: func(context.Context, string) (bool, error) { return false, nil },
 		Pool:    "default", Policy: Policy, BindWithin: 10 * time.Minute, MaxConflicts: 32,
 		ProbeWindow: 50 * time.Millisecond, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler),
@@ -48,7 +48,7 @@ func newAllocator(t *testing.T, change ...func(*Config)) *Allocator {
 
 func wantField(t *testing.T, err error, field string) {
 	t.Helper()
-	var fe *netdb.FieldError
+	var fe *ipam.FieldError
 	if !errors.As(err, &fe) || fe.Field != field {
 		t.Errorf("error is %v, want field %q", err, field)
 	}

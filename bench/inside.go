@@ -15,13 +15,14 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
 // policy is the daemon's.
-var policy = netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
+var policy = ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
 
 // probeWindow is how long silence lasts that counts as an answer.
 const probeWindow = 50 * time.Millisecond
@@ -30,11 +31,11 @@ const probeWindow = 50 * time.Millisecond
 type bookCaller struct {
 	*run
 	*netdb.Book
-	pool  *netdb.Pool
+	pool  *ipam.Pool
 	path  string
 	name  string // keeps its sandboxes apart from another caller's
 	calls int
-	held  *netdb.Lease
+	held  *ipam.Lease
 }
 
 // book opens one with the daemon's durability. onCommit may be nil.
@@ -44,7 +45,7 @@ func (r *run) book(onCommit func(time.Duration, int)) *bookCaller {
 		KeepChanges: 100_000, KeepFor: 30 * 24 * time.Hour, OnCommit: onCommit}))
 	r.Cleanup(func() { check(c.Book.Close()) })
 	prefix := netip.MustParsePrefix(largePool)
-	c.pool = must(c.EnsurePool(r.ctx, netdb.Who{Actor: netdb.ByOperator, Reason: "bench"}, netdb.PoolSpec{
+	c.pool = must(c.EnsurePool(r.ctx, ipam.Who{Actor: ipam.ByOperator, Reason: "bench"}, ipam.PoolSpec{
 		Name: "default", Prefix: prefix, Gateway: prefix.Addr().Next(), Bridge: bridgeName}))
 	return c
 }
@@ -58,7 +59,7 @@ func (c *bookCaller) reserve(within time.Duration) error {
 	}
 	c.calls++
 	name := c.name + strconv.Itoa(c.calls)
-	got, err := c.Reserve(c.ctx, netdb.Who{Actor: netdb.ByAllocator, Reason: "allocated"}, netdb.Reservation{
+	got, err := c.Reserve(c.ctx, ipam.Who{Actor: ipam.ByAllocator, Reason: "allocated"}, netdb.Reservation{
 		Candidate: candidate, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: within})
 	if err == nil {
 		c.held = got[0]
@@ -67,7 +68,7 @@ func (c *bookCaller) reserve(within time.Duration) error {
 }
 
 func (c *bookCaller) release() error {
-	_, err := c.Expire(c.ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: "released"}, c.held.ID, c.held.Rev, nil)
+	_, err := c.Expire(c.ctx, ipam.Who{Actor: ipam.ByWatchdog, Reason: "released"}, c.held.ID, c.held.Rev, nil)
 	return err
 }
 
@@ -92,7 +93,7 @@ func (r *run) checked(onCommit func(time.Duration, int)) *checkedCaller {
 	}
 	c.bridge, c.board = r.bridge(ns)
 	c.allocator = must(allocator.New(allocator.Config{
-		Book: c.Book, Board: c.board, Prober: c.bridge, Settle: c.bridge.Settle, HasLink: c.bridge.HasLink, Gate: func(...*netdb.Pool) error { return nil },
+		Book: c.Book, Board: c.board, Prober: c.bridge, Settle: c.bridge.Settle, HasLink: c.bridge.HasLink, Gate: func(...*ipam.Pool) error { return nil },
 		Pool: c.pool.Name, Policy: policy, BindWithin: time.Minute, MaxConflicts: 32,
 		ProbeWindow: probeWindow, ProbeAhead: 16, Log: slog.New(slog.DiscardHandler)}))
 	r.loop(c.allocator.Run)
@@ -171,7 +172,7 @@ func fullLoad(r *run) func() []ratio {
 		}
 		began = time.Now()
 		stop := r.loop(func(ctx context.Context) error {
-			_, err := c.History(ctx, netdb.Query{Limit: 100})
+			_, err := c.History(ctx, ipam.Query{Limit: 100})
 			time.Sleep(10 * time.Millisecond)
 			return err
 		})
@@ -272,9 +273,9 @@ func commitsBefore(r *run) func() []ratio {
 func (c *checkedCaller) reconciler() *reconciler.Reconciler {
 	dog := must(watchdog.New(watchdog.Config{
 		Book: c.Book, Board: c.board, Ports: c.bridge, PortsChanged: c.bridge.Changed, Settle: c.bridge.Settle,
-		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Now: netdb.Now}))
+		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Now: ipam.Now}))
 	return must(reconciler.New(reconciler.Config{
 		Book: c.Book, Board: c.board, Prober: c.bridge, Watchdog: dog, Refresh: c.bridge.Refresh, Settle: c.bridge.Settle,
 		Misses: 3, Age: 15 * time.Minute, MaxReleases: 0.10, LeastReleases: 5,
-		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: probeWindow, Now: netdb.Now, Log: slog.New(slog.DiscardHandler)}))
+		Quarantine: 15 * time.Minute, Every: 5 * time.Minute, Window: probeWindow, Now: ipam.Now, Log: slog.New(slog.DiscardHandler)}))
 }

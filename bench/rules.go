@@ -13,11 +13,11 @@ import (
 
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // bootID is the kernel's of this boot.
-var bootID = netdb.Now().BootID
+var bootID = ipam.Now().BootID
 
 // elements is how many the rules have.
 const elements = 50_000
@@ -25,7 +25,7 @@ const elements = 50_000
 // A ruled is what rules are made from: a book and a bridge in memory. Ports are indexes; the
 // kernel asks for no link of one.
 type ruled struct {
-	leases []*netdb.Lease
+	leases []*ipam.Lease
 	ports  []enforce.Port
 	names  map[string]enforce.Port
 	never  chan struct{}
@@ -33,8 +33,8 @@ type ruled struct {
 
 func (w *ruled) Epoch() string                                            { return "bench" }
 func (w *ruled) Rev() int64                                               { return int64(len(w.leases)) }
-func (w *ruled) Leases() ([]*netdb.Lease, int64)                          { return slices.Clone(w.leases), w.Rev() }
-func (w *ruled) Pools() []*netdb.Pool                                     { return nil }
+func (w *ruled) Leases() ([]*ipam.Lease, int64)                           { return slices.Clone(w.leases), w.Rev() }
+func (w *ruled) Pools() []*ipam.Pool                                      { return nil }
 func (w *ruled) Changed() <-chan struct{}                                 { return w.never }
 func (w *ruled) Ports() []enforce.Port                                    { return w.ports }
 func (w *ruled) PortNamed(name string) (enforce.Port, bool)               { p, is := w.names[name]; return p, is }
@@ -45,20 +45,20 @@ func (w *ruled) Bridges() []enforce.Bridge                                { retu
 func (w *ruled) Unlearn(context.Context, int) error                       { return nil }
 func (w *ruled) IsPort(context.Context, string, int) (bool, error)        { return false, nil }
 func (w *ruled) LearnNoGroups(context.Context, int) error                 { return nil }
-func (w *ruled) Lease(id string) (*netdb.Lease, error) {
+func (w *ruled) Lease(id string) (*ipam.Lease, error) {
 	for _, l := range slices.Backward(w.leases) {
 		if l.ID == id {
 			return l, nil
 		}
 	}
-	return nil, netdb.ErrNotFound
+	return nil, ipam.ErrNotFound
 }
 
 // bind adds a lease on a port.
-func (w *ruled) bind(index int, name, mac string, addr netip.Addr) *netdb.Lease {
+func (w *ruled) bind(index int, name, mac string, addr netip.Addr) *ipam.Lease {
 	n := len(w.leases)
-	l := &netdb.Lease{Addr: addr, ID: "lease-" + strconv.Itoa(n), State: netdb.Bound, Sandbox: "s", UID: "s", Rev: int64(n + 1), HostInterface: name, MAC: mac,
-		Plug: netdb.Plug{Boot: bootID, Index: index}}
+	l := &ipam.Lease{Addr: addr, ID: "lease-" + strconv.Itoa(n), State: ipam.Bound, Sandbox: "s", UID: "s", Rev: int64(n + 1), HostInterface: name, MAC: mac,
+		Plug: ipam.Plug{Boot: bootID, Index: index}}
 	w.leases = append(w.leases, l)
 	p := enforce.Port{Index: index, Name: name, Bridge: bridgeName}
 	w.ports = append(w.ports, p)

@@ -19,7 +19,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/wake/idle"
 )
 
@@ -170,7 +170,7 @@ func idleTimes(r *run) func() []ratio {
 	var seen []string
 	for i := range sandboxes {
 		check(c.allocate())
-		l := must(c.Bind(r.ctx, netdb.Who{Actor: netdb.ByClient, Reason: "bench"}, c.held.ID, 0, netdb.Binding{HostInterface: "veth" + strconv.Itoa(i)}))
+		l := must(c.Bind(r.ctx, ipam.Who{Actor: ipam.ByClient, Reason: "bench"}, c.held.ID, 0, ipam.Binding{HostInterface: "veth" + strconv.Itoa(i)}))
 		seen = append(seen, l.Addr.String())
 	}
 	inside := func(f func() error) (err error) { ns.Do(func() { err = f() }); return err }
@@ -194,4 +194,4 @@ func idleTimes(r *run) func() []ratio {
 // noPauser pauses nothing.
 type noPauser struct{}
 
-func (noPauser) Repause(context.Context, *netdb.Lease, func() error) error { return nil }
+func (noPauser) Repause(context.Context, *ipam.Lease, func() error) error { return nil }

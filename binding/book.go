@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -31,13 +32,13 @@ type Kernel interface {
 
 // Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
 type Watchdog interface {
-	Bound(before, l *netdb.Lease, began time.Time)
+	Bound(before, l *ipam.Lease, began time.Time)
 	Ended(lease string)
 }
 
 // Allocator gives leases of before a rebuild back; *allocator.Allocator is one.
 type Allocator interface {
-	Reclaim(ctx context.Context, who netdb.Who, id string, where netdb.Binding) (*netdb.Lease, error)
+	Reclaim(ctx context.Context, who ipam.Who, id string, where ipam.Binding) (*ipam.Lease, error)
 }
 
 // Rules of the kernel follow the book; *enforce.Keeper keeps them.
@@ -61,7 +62,7 @@ type Book struct {
 
 // Bind refuses containers where no runtime could ever confirm that they are gone, and a
 // namespace that the kernel does not know. See [netdb.Book.Bind].
-func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, where netdb.Binding) (*netdb.Lease, error) {
+func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, where ipam.Binding) (*ipam.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
 	}
@@ -89,12 +90,12 @@ func (b *Book) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, 
 // BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules, but
 // beside an error: then the leases are bound, and their rules could not be made. None of the leases
 // is of before a rebuild.
-func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev int64, where netdb.Binding) ([]*netdb.Lease, error) {
+func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, where ipam.Binding) ([]*ipam.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	before := make(map[string]*netdb.Lease)
+	before := make(map[string]*ipam.Lease)
 	for _, id := range ids {
 		if l, err := b.Book.Lease(id); err == nil { // an error is BindEach's to return
 			before[id] = l
@@ -118,13 +119,13 @@ func (b *Book) BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev 
 // hold waits for the rules of a lease that the book has bound. After an [allocator.ErrBridge] the
 // same bind is asked for again: it changes nothing in the book, and waits again. A lease that was
 // released meanwhile, and has ended, has no rules: its sandbox needs another.
-func hold(ctx context.Context, r Rules, l *netdb.Lease) error {
+func hold(ctx context.Context, r Rules, l *ipam.Lease) error {
 	if r == nil {
 		return nil
 	}
 	err := r.Hold(ctx, l.ID)
 	switch {
-	case errors.Is(err, netdb.ErrGone), errors.Is(err, netdb.ErrNotFound), errors.Is(err, netdb.ErrState):
+	case errors.Is(err, ipam.ErrGone), errors.Is(err, ipam.ErrNotFound), errors.Is(err, ipam.ErrState):
 		return fmt.Errorf("the lease was bound, and has ended since: %w; allocate anew", err)
 	case err != nil:
 		return fmt.Errorf("the lease is bound, and %w; bind it again: %w", err, allocator.ErrBridge)
@@ -133,7 +134,7 @@ func hold(ctx context.Context, r Rules, l *netdb.Lease) error {
 }
 
 // Adopt refuses on an operator's word what Bind does.
-func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
+func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
 	if err := b.checkNetns(ctx, a.Binding); err != nil {
 		return nil, err
 	}
@@ -150,20 +151,20 @@ func (b *Book) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*net
 
 // checkBinding refuses containers and a namespace whose end could never be confirmed, and a port
 // of a bridge that is not looked after: nothing behind it is seen.
-func (b *Book) checkBinding(ctx context.Context, where netdb.Binding) error {
+func (b *Book) checkBinding(ctx context.Context, where ipam.Binding) error {
 	if !b.Runtime && len(where.Containers) > 0 {
-		return &netdb.FieldError{Field: "containers[0].namespace",
+		return &ipam.FieldError{Field: "containers[0].namespace",
 			Reason: `runtime.kind is "none": no witness could ever confirm that the container is gone; name its netns or host_interface`}
 	}
 	if where.HostInterface != "" && !b.Kernel.PortNames()[where.HostInterface] {
 		if bridge, err := b.Kernel.Elsewhere(ctx, where.HostInterface); err == nil && bridge != "" {
-			return &netdb.FieldError{Field: "host_interface", Reason: fmt.Sprintf("%s is a port of %s, which is not looked after", where.HostInterface, bridge)}
+			return &ipam.FieldError{Field: "host_interface", Reason: fmt.Sprintf("%s is a port of %s, which is not looked after", where.HostInterface, bridge)}
 		}
 	}
 	return b.checkNetns(ctx, where)
 }
 
-func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {
+func (b *Book) checkNetns(ctx context.Context, where ipam.Binding) error {
 	if where.Netns == "" {
 		return nil
 	}
@@ -173,13 +174,13 @@ func (b *Book) checkNetns(ctx context.Context, where netdb.Binding) error {
 // CheckNetns refuses a path that can name no network namespace.
 func (b *Book) CheckNetns(ctx context.Context, path string) error {
 	if err := b.Kernel.CheckNetns(ctx, path); err != nil {
-		return &netdb.FieldError{Field: "netns", Reason: err.Error()}
+		return &ipam.FieldError{Field: "netns", Reason: err.Error()}
 	}
 	return nil
 }
 
 // Cancel also ends the watchdog's wait for a bind of the leases that it ends.
-func (b *Book) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
+func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
 	ended, err := b.Book.Cancel(ctx, who, uid, attempt)
 	for _, l := range ended {
 		b.Watchdog.Ended(l.ID)
@@ -189,7 +190,7 @@ func (b *Book) Cancel(ctx context.Context, who netdb.Who, uid string, attempt in
 
 // ClearAt takes in the kernel's news before unseen reads the board, and refuses while the address is
 // in a namespace that no witness reads: that is asked after the board.
-func (b *Book) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	var about []netip.Addr
 	if l, err := b.Book.Lease(id); err == nil && l != nil {
 		about = append(about, l.Addr)
@@ -202,7 +203,7 @@ func (b *Book) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64,
 	if l, err := b.Book.Lease(id); err == nil && (unseen == nil || unseen() == nil) {
 		at, err := b.Kernel.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: l.Sandbox != "", MAC: l.MAC})
 		for _, says := range at {
-			return nil, fmt.Errorf("clear %s: %w: %s", l.Text(), netdb.ErrState, says)
+			return nil, fmt.Errorf("clear %s: %w: %s", l.Text(), ipam.ErrState, says)
 		}
 		if err != nil {
 			return nil, &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: err.Error(), Since: time.Now()}}}

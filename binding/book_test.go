@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/allocator"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 type rules struct{ err error }
@@ -24,11 +24,11 @@ func TestWhatABindSaysWhoseRulesDoNotHold(t *testing.T) {
 	}{
 		"they hold":         {nil, "", false},
 		"not made":          {errors.New("the rules of nftables do not hold"), "; bind it again", true},
-		"it ended":          {fmt.Errorf("lease 1: %w", netdb.ErrGone), "; allocate anew", false},
-		"no row of it":      {netdb.ErrNotFound, "; allocate anew", false},
-		"its address cools": {fmt.Errorf("lease 1: %w: it is cooling", netdb.ErrState), "; allocate anew", false},
+		"it ended":          {fmt.Errorf("lease 1: %w", ipam.ErrGone), "; allocate anew", false},
+		"no row of it":      {ipam.ErrNotFound, "; allocate anew", false},
+		"its address cools": {fmt.Errorf("lease 1: %w: it is cooling", ipam.ErrState), "; allocate anew", false},
 	} {
-		err := hold(t.Context(), rules{c.err}, &netdb.Lease{})
+		err := hold(t.Context(), rules{c.err}, &ipam.Lease{})
 		if (err == nil) != (c.err == nil) || c.err != nil && (!strings.Contains(err.Error(), c.says) || !errors.Is(err, c.err) || errors.Is(err, allocator.ErrBridge) != c.again) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -57,10 +58,10 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		return nil, "", err
 	}
 	if len(pools) != 1 {
-		return nil, "", &netdb.FieldError{Field: "family", Reason: "a warm slot has one address; ask for v4 or v6, or for no slot"}
+		return nil, "", &ipam.FieldError{Field: "family", Reason: "a warm slot has one address; ask for v4 or v6, or for no slot"}
 	}
 	p := pools[0]
-	if _, held := g.Book.Held(netdb.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
+	if _, held := g.Book.Held(ipam.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
 		return g.held(ctx, r)
 	}
 	if p.Warm == nil {
@@ -91,32 +92,32 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		}
 		if broken != "" {
 			g.Book.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", broken)
-			who := netdb.Who{Actor: netdb.ByReconciler, Peer: r.Peer, Reason: netdb.SlotBroken}
+			who := ipam.Who{Actor: ipam.ByReconciler, Peer: r.Peer, Reason: ipam.SlotBroken}
 			if _, err := g.Book.BreakSlot(ctx, who, l.ID, broken); err != nil {
 				return nil, "", err
 			}
 			continue
 		}
-		who := netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: netdb.SlotClaimed}
+		who := ipam.Who{Actor: ipam.ByAllocator, Peer: r.Peer, Reason: ipam.SlotClaimed}
 		now, stale, err := g.Book.ClaimSlot(ctx, who, netdb.Claim{LeaseID: l.ID, Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface,
 			Attempt: r.Attempt, Labels: r.Labels, Profile: g.Profile(p.Bridge), SpecHash: r.Warm.SpecHash})
 		switch {
-		case errors.As(err, new(*netdb.OwnedError)):
+		case errors.As(err, new(*ipam.OwnedError)):
 			return g.held(ctx, r)
-		case errors.Is(err, netdb.ErrSlotTaken), errors.Is(err, netdb.ErrSlotStale):
+		case errors.Is(err, ipam.ErrSlotTaken), errors.Is(err, ipam.ErrSlotStale):
 			why = err.Error()
 			continue
 		case err != nil:
 			return nil, "", err
 		}
-		g.Book.Watchdog.Bound(new(netdb.Lease), now, began)
+		g.Book.Watchdog.Bound(new(ipam.Lease), now, began)
 		if g.OnClaimed != nil {
 			g.OnClaimed(p.Name)
 		}
-		return &allocator.Result{Leases: []*netdb.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: g.Book.Slot(now.ID), Stale: stale}, "", nil
+		return &allocator.Result{Leases: []*ipam.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: g.Book.Slot(now.ID), Stale: stale}, "", nil
 	}
 	if !known {
-		return nil, "", &netdb.FieldError{Field: "warm.client_spec_hash",
+		return nil, "", &ipam.FieldError{Field: "warm.client_spec_hash",
 			Reason: fmt.Sprintf("%.80q is the spec of no slot of pool %s, whose spec is %s now", r.Warm.SpecHash, p.Name, hash)}
 	}
 	if why == "" {
@@ -127,7 +128,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 
 // fromAny is a list that begins at any of its elements: many calls at once that look at one slot
 // after the other in the same order would each wait for all looks of the others.
-func fromAny(slots []*netdb.Slot) []*netdb.Slot {
+func fromAny(slots []*ipam.Slot) []*ipam.Slot {
 	if len(slots) == 0 {
 		return nil
 	}
@@ -141,7 +142,7 @@ func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result
 	r.Warm = nil
 	given, err := g.Allocates.Allocate(ctx, r)
 	if err == nil && require && !given.Existing { // it ended meanwhile: this one is no slot
-		who := netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: netdb.SlotUnused}
+		who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: ipam.SlotUnused}
 		_, err := g.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
 		return nil, "the sandbox's lease ended just now", err
 	}
@@ -169,7 +170,7 @@ const checkWithin = time.Second
 
 // slotDiffers says in what a slot is not as it was made; "": it is. An error means that it cannot be
 // seen from outside.
-func (g Giver) slotDiffers(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) (string, error) {
+func (g Giver) slotDiffers(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) (string, error) {
 	broken, err := g.Book.slotDiffers(ctx, l)
 	if err != nil || broken != "" || g.Check == nil {
 		return broken, err
@@ -185,7 +186,7 @@ func (g Giver) slotDiffers(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p
 
 // slotDiffers says in what a slot is not as it was made, as far as that shows without entering its
 // namespace; "": it is. An error means that it cannot be seen.
-func (b *Book) slotDiffers(ctx context.Context, l *netdb.Lease) (string, error) {
+func (b *Book) slotDiffers(ctx context.Context, l *ipam.Lease) (string, error) {
 	if err := b.Kernel.Settle(ctx, l.Addr); err != nil {
 		return "", err
 	}
@@ -196,11 +197,11 @@ func (b *Book) slotDiffers(ctx context.Context, l *netdb.Lease) (string, error) 
 	switch {
 	case index == 0:
 		return "", fmt.Errorf("its port %s could not be looked at", l.HostInterface)
-	case index != l.Plug.Index || !l.Plug.OfBoot(netdb.Now().BootID):
+	case index != l.Plug.Index || !l.Plug.OfBoot(ipam.Now().BootID):
 		return fmt.Sprintf("another link has the name of its port, %s", l.HostInterface), nil
 	case inode == 0:
 		err := b.Kernel.CheckNetns(ctx, l.Netns)
-		if errors.Is(err, netdb.ErrInvalid) {
+		if errors.Is(err, ipam.ErrInvalid) {
 			return fmt.Sprintf("its namespace is gone: %v", err), nil
 		}
 		return "", fmt.Errorf("its namespace %s could not be looked at: %w", l.Netns, errors.Join(err, ctx.Err()))

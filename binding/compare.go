@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/bridge"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -17,7 +17,7 @@ const compareWithin = 250 * time.Millisecond
 
 // Compare returns and logs what a bind, after which the lease is l, names otherwise than
 // the kernel shows it. What the kernel does not answer in time is not compared.
-func (b *Book) Compare(ctx context.Context, l *netdb.Lease, asked netdb.Binding) []workload.BindDifference {
+func (b *Book) Compare(ctx context.Context, l *ipam.Lease, asked ipam.Binding) []workload.BindDifference {
 	if asked.HostInterface == "" && asked.MAC == "" && asked.Netns == "" {
 		return nil
 	}

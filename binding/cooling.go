@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -19,7 +20,7 @@ type Cooling struct {
 }
 
 // Confirm is [netdb.Book.Confirm], behind the end of the lease's rules.
-func (b Cooling) Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+func (b Cooling) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	if err := b.Rules.Withdraw(ctx, id, rev); err != nil {
 		b.Rules.Restore(id)
 		return nil, err

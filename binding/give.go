@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/allocator"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Allocates hands out addresses; *allocator.Allocator does.
 type Allocates interface {
 	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
-	Ready(ctx context.Context, r *allocator.Request) ([]*netdb.Pool, error)
+	Ready(ctx context.Context, r *allocator.Request) ([]*ipam.Pool, error)
 }
 
 // A Giver hands out addresses that are bound with the allocation, where the request says
@@ -19,10 +19,10 @@ type Allocates interface {
 type Giver struct {
 	Allocates
 	Book    *Book
-	Profile func(bridge string) netdb.Profile // that slots are made by
+	Profile func(bridge string) ipam.Profile // that slots are made by
 	// Check compares a slot with what it was made as, inside its namespace, too: a sentence for each
 	// difference. Where it cannot, the slot is given by what shows from outside. May be nil.
-	Check     func(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) ([]string, error)
+	Check     func(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) ([]string, error)
 	OnClaimed func(pool string) // a slot was given. May be nil.
 }
 
@@ -66,10 +66,10 @@ func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 	}
 	for i, l := range given.Leases {
 		if given.Fresh[i] {
-			g.Book.Watchdog.Bound(new(netdb.Lease), l, began)
+			g.Book.Watchdog.Bound(new(ipam.Lease), l, began)
 			err = hold(ctx, g.Book.Rules, l)
-		} else if l.State == netdb.Reserved || l.Names(where) {
-			who := netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: "bound"}
+		} else if l.State == ipam.Reserved || l.Names(where) {
+			who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: "bound"}
 			given.Leases[i], err = g.Book.Bind(ctx, who, l.ID, 0, where)
 		}
 		if err != nil {

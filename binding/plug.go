@@ -3,17 +3,17 @@ package binding
 import (
 	"context"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // plugged adds to a binding which link and namespace its names are just now, and whether
 // nothing of it is on a bridge.
-func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
+func plugged(ctx context.Context, k Kernel, n ipam.Binding) ipam.Binding {
 	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
-	now := netdb.Now()
-	is := netdb.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	now := ipam.Now()
+	is := ipam.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
 	if index != 0 {
 		is.At = now.Boottime
 	}
@@ -26,7 +26,7 @@ func plugged(ctx context.Context, k Kernel, n netdb.Binding) netdb.Binding {
 
 // pluggedBy is plugged of what the owner of some leases binds them to. It also says whether that takes a
 // link back which one of them records, and another sandbox's lease records since.
-func (b *Book) pluggedBy(ctx context.Context, n netdb.Binding, leases ...*netdb.Lease) netdb.Binding {
+func (b *Book) pluggedBy(ctx context.Context, n ipam.Binding, leases ...*ipam.Lease) ipam.Binding {
 	n = plugged(ctx, b.Kernel, n)
 	for _, l := range leases {
 		if l == nil || n.Plug.Index == 0 || l.Plug.Index != n.Plug.Index || !l.Plug.OfBoot(n.Plug.Boot) { // the most are bound once
@@ -45,7 +45,7 @@ func (b *Book) pluggedBy(ctx context.Context, n netdb.Binding, leases ...*netdb.
 // onBridge looks for a port of a bridge that is what a binding names, or leads there: behind is
 // the index of one that leads into the namespace. unseen says that there is none, or that the kernel
 // does not answer. A lease with containers needs none: of those the runtime knows.
-func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) (behind int, unseen bool) {
+func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behind int, unseen bool) {
 	if n.HostInterface != "" {
 		is, err := k.IsPort(ctx, n.HostInterface, 0)
 		return 0, !is || err != nil
@@ -64,12 +64,12 @@ func onBridge(ctx context.Context, k Kernel, n netdb.Binding, inode uint64) (beh
 // what it is: the link came after the bind, or the machine was started anew since. A link that was
 // made anew under the name of one that is recorded is left out: it may be another sandbox's, and is its
 // lease's once its owner binds it. Until then its name keeps the lease, and gives it no rules.
-func Unplugged(k Kernel) func(*netdb.Lease) netdb.Binding {
-	boot := netdb.Now().BootID
-	return func(l *netdb.Lease) (n netdb.Binding) {
+func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
+	boot := ipam.Now().BootID
+	return func(l *ipam.Lease) (n ipam.Binding) {
 		known := l.Plug
 		if !known.OfBoot(boot) {
-			known = netdb.Plug{}
+			known = ipam.Plug{}
 		}
 		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
 			return n
@@ -91,7 +91,7 @@ type Plugging struct {
 }
 
 // Adopt is [netdb.Book.Adopt].
-func (b Plugging) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
+func (b Plugging) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
 	a.Binding = plugged(ctx, b.Kernel, a.Binding)
 	l, err := b.Book.Adopt(ctx, who, a)
 	b.hold(ctx, l, err)
@@ -99,7 +99,7 @@ func (b Plugging) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*
 }
 
 // Bind is [netdb.Book.Bind].
-func (b Plugging) Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, n netdb.Binding) (*netdb.Lease, error) {
+func (b Plugging) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {
 	l, err := b.Book.Bind(ctx, who, id, ifRev, plugged(ctx, b.Kernel, n))
 	b.hold(ctx, l, err)
 	return l, err
@@ -107,7 +107,7 @@ func (b Plugging) Bind(ctx context.Context, who netdb.Who, id string, ifRev int6
 
 // hold waits for the rules of what was bound. That they do not hold does not undo it: who
 // keeps them reports it, and tries again.
-func (b Plugging) hold(ctx context.Context, l *netdb.Lease, err error) {
+func (b Plugging) hold(ctx context.Context, l *ipam.Lease, err error) {
 	if err == nil {
 		_ = hold(ctx, b.Rules, l)
 	}

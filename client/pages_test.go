@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/client"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server"
 )
 
@@ -17,14 +17,14 @@ type large struct {
 	asked   atomic.Int64
 }
 
-func (b *large) Leases() ([]*netdb.Lease, int64) {
+func (b *large) Leases() ([]*ipam.Lease, int64) {
 	n, rev := b.asked.Add(1), int64(1)
 	if b.changes {
 		rev = n
 	}
-	out, a := make([]*netdb.Lease, 10_000), netip.MustParseAddr("10.9.0.0")
+	out, a := make([]*ipam.Lease, 10_000), netip.MustParseAddr("10.9.0.0")
 	for i := range out {
-		out[i], a = &netdb.Lease{Addr: a, Sandbox: "s", State: netdb.Bound, Rev: rev}, a.Next()
+		out[i], a = &ipam.Lease{Addr: a, Sandbox: "s", State: ipam.Bound, Rev: rev}, a.Next()
 	}
 	return out, rev
 }

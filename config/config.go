@@ -9,6 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -285,13 +286,13 @@ func (c Config) BookOptions() netdb.Options {
 }
 
 // SlotProfile is the part of a warm slot's plumbing that is the same for all pools and bridges.
-func (c Config) SlotProfile() netdb.Profile {
-	return netdb.Profile{Enforce: c.Enforce.Mode, Wake: c.Wake.Resumer}
+func (c Config) SlotProfile() ipam.Profile {
+	return ipam.Profile{Enforce: c.Enforce.Mode, Wake: c.Wake.Resumer}
 }
 
 // Policy is when cooling addresses may be given again.
-func (a Allocation) Policy() netdb.Policy {
-	return netdb.Policy{Cooldown: time.Duration(a.Cooldown), CooldownMin: time.Duration(a.CooldownMin), Strict: a.Exhausted == "strict"}
+func (a Allocation) Policy() ipam.Policy {
+	return ipam.Policy{Cooldown: time.Duration(a.Cooldown), CooldownMin: time.Duration(a.CooldownMin), Strict: a.Exhausted == "strict"}
 }
 
 const configHeader = `# The configuration of ipamd, with every option and its meaning. Unknown keys are

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // exampleFile is what an operator starts from.
@@ -188,7 +188,7 @@ prefix = "10.10.0.0/24"
 	if s.Bridge != "br7" || s.Gateway.String() != "10.9.0.254" || len(s.Exclude) != 3 || s.Exclude[2].String() != "10.9.0.16-10.9.0.31" ||
 		len(s.DNS) != 2 || len(s.Routes) != 1 || s.Routes[0].Via.String() != "10.9.0.9" || s.Cooldown != time.Hour || s.CooldownMin != time.Minute ||
 		s.Exhausted != "strict" || s.MTU != 1400 || len(s.Labels) != 2 || s.Labels["zone"] != "a=b" ||
-		s.Warm == nil || *s.Warm != (netdb.Warm{Size: 8, Max: 12, Strategy: netdb.SlotsOnReplenish}) {
+		s.Warm == nil || *s.Warm != (ipam.Warm{Size: 8, Max: 12, Strategy: ipam.SlotsOnReplenish}) {
 		t.Errorf("got %+v", s)
 	}
 	if specs[1].Warm != nil {

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // NoGateway says that a pool has none on its prefix.
 const NoGateway = "none"
 
 // PoolSpecs returns the pools as the book knows them, the default one first.
-func (c Config) PoolSpecs() ([]netdb.PoolSpec, error) {
+func (c Config) PoolSpecs() ([]ipam.PoolSpec, error) {
 	var ps Problems
 	specs := c.specs(&ps)
 	return specs, ps.err()
@@ -24,11 +24,11 @@ func (c Config) PoolSpecs() ([]netdb.PoolSpec, error) {
 
 // specs returns the pools that are right, and adds what is wrong with the
 // others.
-func (c Config) specs(ps *Problems) []netdb.PoolSpec {
+func (c Config) specs(ps *Problems) []ipam.PoolSpec {
 	if len(c.Pools) == 0 {
 		ps.add("pool", "there is none; without any [[pool]] there is the default one")
 	}
-	var specs []netdb.PoolSpec
+	var specs []ipam.PoolSpec
 	bridge := false // its name is wrong, and that was reported
 	for i, p := range c.Pools {
 		key := fmt.Sprintf("pool[%d]", i)
@@ -38,7 +38,7 @@ func (c Config) specs(ps *Problems) []netdb.PoolSpec {
 		}
 		if err := spec.Check(); err != nil {
 			field, reason := key, err.Error()
-			var fe *netdb.FieldError
+			var fe *ipam.FieldError
 			if errors.As(err, &fe) {
 				field, reason = key+strings.TrimPrefix(fe.Field, "pool"), fe.Reason
 			}
@@ -59,7 +59,7 @@ func (c Config) specs(ps *Problems) []netdb.PoolSpec {
 }
 
 // overlaps compares a pool with those above it.
-func overlaps(above []netdb.PoolSpec, spec netdb.PoolSpec, key string, ps *Problems) bool {
+func overlaps(above []ipam.PoolSpec, spec ipam.PoolSpec, key string, ps *Problems) bool {
 	for _, other := range above {
 		switch {
 		case other.Name == spec.Name && other.Prefix.Addr().Is4() == spec.Prefix.Addr().Is4():
@@ -78,13 +78,13 @@ const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
 
 // spec reads the addresses of a pool on a bridge. What they mean together is the book's
 // to check.
-func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
+func (p Pool) spec(bridge, key string, ps *Problems) (ipam.PoolSpec, bool) {
 	before := len(*ps)
-	s := netdb.PoolSpec{Name: p.Name, Bridge: cmp.Or(p.Bridge, bridge), Prefix: ps.prefix(key+".prefix", p.Prefix),
+	s := ipam.PoolSpec{Name: p.Name, Bridge: cmp.Or(p.Bridge, bridge), Prefix: ps.prefix(key+".prefix", p.Prefix),
 		Cooldown: time.Duration(p.Cooldown), CooldownMin: time.Duration(p.CooldownMin), Exhausted: p.Exhausted, MTU: p.MTU}
 	switch p.Gateway {
 	case "":
-		s.Gateway = netdb.FirstHost(s.Prefix)
+		s.Gateway = ipam.FirstHost(s.Prefix)
 	case NoGateway:
 	default:
 		s.Gateway = ps.address(key+".gateway", p.Gateway)
@@ -97,7 +97,7 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 		s.Exclude = append(s.Exclude, r)
 	}
 	for _, r := range p.Routes {
-		s.Routes = append(s.Routes, netdb.Route{
+		s.Routes = append(s.Routes, ipam.Route{
 			Destination: ps.prefix(key+".routes", r.Destination),
 			Via:         ps.address(key+".routes", r.Via),
 		})
@@ -116,10 +116,10 @@ func (p Pool) spec(bridge, key string, ps *Problems) (netdb.PoolSpec, bool) {
 		s.Labels[name] = value
 	}
 	if p.Warm != (Warm{}) {
-		s.Warm = &netdb.Warm{Size: p.Warm.Size, Max: p.Warm.Max, Strategy: p.Warm.Strategy}
+		s.Warm = &ipam.Warm{Size: p.Warm.Size, Max: p.Warm.Max, Strategy: p.Warm.Strategy}
 	}
 	for _, k := range p.Kept {
-		s.Kept = append(s.Kept, netdb.Kept{Sandbox: k.Sandbox, Address: ps.address(key+".reservation", k.Address)})
+		s.Kept = append(s.Kept, ipam.Kept{Sandbox: k.Sandbox, Address: ps.address(key+".reservation", k.Address)})
 	}
 	return s, len(*ps) == before
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Check returns [Problems] when a value makes no sense. It looks at nothing
@@ -24,7 +24,7 @@ func (c Config) Check() error {
 	c.Socket.check(&ps)
 	c.Bridge.check(&ps)
 	specs := c.specs(&ps)
-	if slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool { return s.Prefix.Addr().Is6() }) &&
+	if slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return s.Prefix.Addr().Is6() }) &&
 		c.Bridge.MTU != 0 && c.Bridge.MTU < ipv6MTU {
 		ps.add("bridge.mtu", "%d bytes are too few for IPv6, which needs %d", c.Bridge.MTU, ipv6MTU)
 	}
@@ -117,8 +117,8 @@ func (a Allocation) check(ps *Problems) {
 		ps.add("allocation.cooldown_min", "%s is longer than allocation.cooldown, which is %s", a.CooldownMin, a.Cooldown)
 	}
 	ps.oneOf("allocation.exhausted", a.Exhausted, "oldest", "strict")
-	if ps.positive("allocation.bind_within", a.BindWithin) && a.BindWithin > Duration(netdb.MaxBindWait) {
-		ps.add("allocation.bind_within", "%s is more than %s", a.BindWithin, Duration(netdb.MaxBindWait))
+	if ps.positive("allocation.bind_within", a.BindWithin) && a.BindWithin > Duration(ipam.MaxBindWait) {
+		ps.add("allocation.bind_within", "%s is more than %s", a.BindWithin, Duration(ipam.MaxBindWait))
 	}
 	ps.within("allocation.max_conflicts", a.MaxConflicts, 1, maxBounded)
 	ps.oneOf("allocation.require", a.Require, "kernel", "all")
@@ -186,14 +186,14 @@ func (w Wake) check(ps *Problems) {
 	case len(w.Command) > 0:
 		ps.absolute("wake.command", w.Command[0])
 	}
-	if d := time.Duration(w.Wait); d < netdb.LeastWait || d > netdb.MostWait {
-		ps.add("wake.wait", "%v is not from %v to %v", w.Wait, netdb.LeastWait, netdb.MostWait)
+	if d := time.Duration(w.Wait); d < ipam.LeastWait || d > ipam.MostWait {
+		ps.add("wake.wait", "%v is not from %v to %v", w.Wait, ipam.LeastWait, ipam.MostWait)
 	}
 }
 
 func (i Idle) check(ps *Problems) {
-	if d := time.Duration(i.After); d != 0 && d < netdb.LeastIdle {
-		ps.add("idle.after", "%v is neither 0s nor %v or more", i.After, netdb.LeastIdle)
+	if d := time.Duration(i.After); d != 0 && d < ipam.LeastIdle {
+		ps.add("idle.after", "%v is neither 0s nor %v or more", i.After, ipam.LeastIdle)
 	}
 	if _, err := i.Prefixes(); err != nil {
 		ps.add("idle.ignore", "%v", err)

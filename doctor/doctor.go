@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -25,14 +26,14 @@ type Doctor struct {
 	Book             *netdb.Book
 	Board            *census.Board
 	Bridges          *bridge.Group
-	Unready          func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	Unready          func(*ipam.Pool) error // why a pool cannot give, as far as its bridge goes
 	Watchdog         *watchdog.Watchdog
 	Reconciler       *reconciler.Reconciler
-	Instance         *watchdog.Instance              // nil without a runtime
-	Sweeper          *orphans.Sweeper                // nil without an owner
-	Rules            *enforce.Keeper                 // nil while enforce.mode is off
-	Unwatched        func() func(*netdb.Lease) error // says why the traffic to a paused lease cannot be watched, as of the call
-	TrafficUnwatched func() error                    // why traffic wakes no sandbox just now
+	Instance         *watchdog.Instance             // nil without a runtime
+	Sweeper          *orphans.Sweeper               // nil without an owner
+	Rules            *enforce.Keeper                // nil while enforce.mode is off
+	Unwatched        func() func(*ipam.Lease) error // says why the traffic to a paused lease cannot be watched, as of the call
+	TrafficUnwatched func() error                   // why traffic wakes no sandbox just now
 	Clock            *WallClock
 	Exhausted        func(poolUID string) (is bool, next time.Duration)
 	Refused          func() *reload.Refusal // the configuration that was not taken over; nil: the last one was
@@ -71,7 +72,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 	for _, b := range d.Bridges.Statuses() {
 		s.Gaps = append(s.Gaps, b.Gaps...)
 	}
-	s.ClockStep, s.ClockStepped = d.Clock.Look(netdb.Now(), d.Book.Leases)
+	s.ClockStep, s.ClockStepped = d.Clock.Look(ipam.Now(), d.Book.Leases)
 	if d.Refused != nil {
 		s.RefusedReload = d.Refused()
 	}
@@ -87,7 +88,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 	return findings(Examine(s))
 }
 
-func (d *Doctor) blockers(l *netdb.Lease) []string {
+func (d *Doctor) blockers(l *ipam.Lease) []string {
 	var out []string
 	for _, b := range d.Watchdog.Blockers(l) {
 		out = append(out, b.Detail)

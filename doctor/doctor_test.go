@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config/reload"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -20,19 +21,19 @@ import (
 
 var at = time.Unix(1_750_000_000, 0)
 
-func after(d time.Duration) netdb.Stamp {
-	return netdb.Stamp{Wall: at.Add(d), Boottime: time.Hour + d, BootID: "one"}
+func after(d time.Duration) ipam.Stamp {
+	return ipam.Stamp{Wall: at.Add(d), Boottime: time.Hour + d, BootID: "one"}
 }
 
 // One state for each finding that is not about one address, and one beside it that is well.
 func TestExamine(t *testing.T) {
-	usage := func(most, quarantined int) []netdb.Usage {
-		return []netdb.Usage{{Pool: netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}, QuarantineCap: most,
-			ByState: map[netdb.State]int{netdb.Quarantined: quarantined}}}
+	usage := func(most, quarantined int) []ipam.Usage {
+		return []ipam.Usage{{Pool: ipam.Pool{PoolSpec: ipam.PoolSpec{Name: "default"}}, QuarantineCap: most,
+			ByState: map[ipam.State]int{ipam.Quarantined: quarantined}}}
 	}
-	draining := func(state netdb.State) []netdb.Usage {
-		return []netdb.Usage{{Pool: netdb.Pool{UID: "p", State: netdb.PoolDraining, PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("fd00::/64")}},
-			QuarantineCap: 1, ByState: map[netdb.State]int{state: 1}}}
+	draining := func(state ipam.State) []ipam.Usage {
+		return []ipam.Usage{{Pool: ipam.Pool{UID: "p", State: ipam.PoolDraining, PoolSpec: ipam.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("fd00::/64")}},
+			QuarantineCap: 1, ByState: map[ipam.State]int{state: 1}}}
 	}
 	waits := errors.New("it waits")
 	for name, tt := range map[string]struct {
@@ -44,7 +45,7 @@ func TestExamine(t *testing.T) {
 		"the bridge is down": {func(s *State) { s.Unready = []*bridge.NotReadyError{{Reason: "rt0 is down", Since: at}} }, []string{"bridge_not_ready"}, "rt0 is down", ""},
 		"a pool's gateway is missing": {func(s *State) {
 			s.Usage = usage(25, 0)
-			s.PoolUnready = func(*netdb.Pool) error {
+			s.PoolUnready = func(*ipam.Pool) error {
 				return &allocator.BridgeError{Pool: "default", Bridge: "br9", Reason: "br9 is without the gateway 10.9.0.1/24", Since: at, Repair: []string{"ip addr add 10.9.0.1/24 dev br9"}}
 			}
 		}, []string{"pool_not_ready"}, "br9 is without the gateway", "ip addr add 10.9.0.1/24 dev br9"},
@@ -64,7 +65,7 @@ func TestExamine(t *testing.T) {
 		"everything at once, addresses last": {func(s *State) {
 			s.Unready, s.Book.ReadOnly, s.Book.ReadOnlySince = []*bridge.NotReadyError{{Reason: "x", Since: at}}, errors.New("y"), at
 			two := netip.MustParseAddr("10.8.64.2")
-			s.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}}
+			s.Leases = []*ipam.Lease{{Addr: two, State: ipam.Bound}}
 		}, []string{"book_readonly", "bridge_not_ready", "bound_unseen"}, "y", ""},
 		"an orphan": {func(s *State) {
 			s.Orphans = []orphans.Orphan{{Sandbox: "A", Containers: []watchdog.Container{{Namespace: "default", ID: "c1"}}, Since: at}}
@@ -84,26 +85,26 @@ func TestExamine(t *testing.T) {
 		"the clock was trimmed":    {func(s *State) { s.ClockStep = time.Second }, nil, "", ""},
 		"the clock was moved more": {func(s *State) { s.ClockStep, s.ClockStepped = time.Second+time.Millisecond, at }, []string{"clock_stepped"}, "1.001s", ""},
 		"a pool drains and its leases do not end": {func(s *State) {
-			s.Usage = draining(netdb.Paused)
-			s.Leases = []*netdb.Lease{{PoolUID: "p", Addr: netip.MustParseAddr("fd00::2"), State: netdb.Paused, Sandbox: "nb", Rev: 7, Since: after(0)}}
+			s.Usage = draining(ipam.Paused)
+			s.Leases = []*ipam.Lease{{PoolUID: "p", Addr: netip.MustParseAddr("fd00::2"), State: ipam.Paused, Sandbox: "nb", Rev: 7, Since: after(0)}}
 			s.Census = census.Census{}
 		}, []string{"pool_cannot_drain"}, `1 of its leases do not end by themselves; the first is fd00::2, paused by sandbox "nb"`, "ipamctl explain pool_cannot_drain"},
-		"a pool drains": {func(s *State) { s.Usage = draining(netdb.Bound) }, nil, "", ""},
+		"a pool drains": {func(s *State) { s.Usage = draining(ipam.Bound) }, nil, "", ""},
 		"a reload was refused": {func(s *State) { s.RefusedReload = &reload.Refusal{Reason: "pool x overlaps", Since: at} },
 			[]string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
 		"traffic wakes none": {func(s *State) {
-			s.TrafficUnwatched, s.Sleep = errors.New("another program has it"), func(string) *netdb.Sleep { return &netdb.Sleep{Wake: new(netdb.WakePolicy)} }
-			s.Leases = []*netdb.Lease{{State: netdb.Reserved, Since: after(0)}}
+			s.TrafficUnwatched, s.Sleep = errors.New("another program has it"), func(string) *ipam.Sleep { return &ipam.Sleep{Wake: new(ipam.WakePolicy)} }
+			s.Leases = []*ipam.Lease{{State: ipam.Reserved, Since: after(0)}}
 		}, []string{"traffic_unwatched"}, "another program has it", "ipamctl explain traffic_unwatched"},
 		"traffic would wake none, and is to": {func(s *State) { s.TrafficUnwatched = errors.New("x") }, nil, "", ""},
 		"a pool is not configured": {func(s *State) {
-			s.Unnamed = []*netdb.Pool{{PoolSpec: netdb.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
+			s.Unnamed = []*ipam.Pool{{PoolSpec: ipam.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
 		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "[[pool]]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := State{World: reconciler.World{Started: at, Now: after(0),
-				Place: func(netip.Addr) netdb.Place { return netdb.Place{Usable: true} }}, Exhausted: func(string) (bool, time.Duration) { return false, 0 },
-				PoolUnready: func(*netdb.Pool) error { return nil }}
+				Place: func(netip.Addr) ipam.Place { return ipam.Place{Usable: true} }}, Exhausted: func(string) (bool, time.Duration) { return false, 0 },
+				PoolUnready: func(*ipam.Pool) error { return nil }}
 			tt.spoil(&s)
 			found := Examine(s)
 			var got []string
@@ -126,13 +127,13 @@ func TestExamine(t *testing.T) {
 // A pool is near its cap since the row that brought it there, whatever was
 // quarantined before and since, and elsewhere.
 func TestNearCapSince(t *testing.T) {
-	row := func(pool string, state netdb.State, age time.Duration) *netdb.Lease {
-		return &netdb.Lease{PoolUID: pool, State: state, Since: after(-age)}
+	row := func(pool string, state ipam.State, age time.Duration) *ipam.Lease {
+		return &ipam.Lease{PoolUID: pool, State: state, Since: after(-age)}
 	}
-	s := State{World: reconciler.World{Started: after(-time.Hour).Wall, Leases: []*netdb.Lease{
-		row("p", netdb.Quarantined, 2*time.Minute), row("p", netdb.Quarantined, 9*time.Minute), row("p", netdb.Quarantined, 5*time.Minute),
-		row("p", netdb.Quarantined, 7*time.Minute), row("p", netdb.Quarantined, 1*time.Minute),
-		row("q", netdb.Quarantined, 8*time.Minute), row("p", netdb.Bound, 6*time.Minute),
+	s := State{World: reconciler.World{Started: after(-time.Hour).Wall, Leases: []*ipam.Lease{
+		row("p", ipam.Quarantined, 2*time.Minute), row("p", ipam.Quarantined, 9*time.Minute), row("p", ipam.Quarantined, 5*time.Minute),
+		row("p", ipam.Quarantined, 7*time.Minute), row("p", ipam.Quarantined, 1*time.Minute),
+		row("q", ipam.Quarantined, 8*time.Minute), row("p", ipam.Bound, 6*time.Minute),
 	}}}
 	for name, tt := range map[string]struct {
 		pool string
@@ -145,7 +146,7 @@ func TestNearCapSince(t *testing.T) {
 		"more counted than read":    {"q", 9, 8 * time.Minute},
 		"counted, and none is read": {"r", 1, time.Hour},
 	} {
-		u := netdb.Usage{Pool: netdb.Pool{UID: tt.pool}, QuarantineCap: tt.most}
+		u := ipam.Usage{Pool: ipam.Pool{UID: tt.pool}, QuarantineCap: tt.most}
 		if got := s.nearCapSince(u); !got.Equal(after(-tt.want).Wall) {
 			t.Errorf("%s: since %v, want %v", name, got, after(-tt.want).Wall)
 		}

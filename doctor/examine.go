@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/config/reload"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/reconciler"
@@ -25,10 +26,10 @@ type State struct {
 	reconciler.World
 	Book             netdb.Info
 	Identity         error // the book belongs to another runner
-	Usage            []netdb.Usage
-	Unnamed          []*netdb.Pool           // in the book, and not in the configuration
+	Usage            []ipam.Usage
+	Unnamed          []*ipam.Pool            // in the book, and not in the configuration
 	Unready          []*bridge.NotReadyError // the bridges that are not ready
-	PoolUnready      func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	PoolUnready      func(*ipam.Pool) error  // why a pool cannot give, as far as its bridge goes
 	Gaps             []bridge.Gap
 	OtherRuntime     *watchdog.OtherRuntime // it answers, and the containers are not in it; nil: none does
 	Orphans          []orphans.Orphan
@@ -130,7 +131,7 @@ func (s State) machine() []reconciler.Finding {
 		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Repair: "ipamd check"})
 	}
 	for _, u := range s.Usage {
-		if n := u.ByState[netdb.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
+		if n := u.ByState[ipam.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
 			add(reconciler.Finding{Kind: "quarantine_near_cap", Since: s.nearCapSince(u), Detail: fmt.Sprintf("pool %s: %d of at most %d addresses", u.Pool.Name, n, u.QuarantineCap),
 				Repair: "ipamctl quarantine ls"})
 		}
@@ -197,7 +198,7 @@ func (s State) machine() []reconciler.Finding {
 }
 
 // wokenByTraffic reports whether traffic is to wake a lease's sandbox, now or once it is paused again.
-func (s State) wokenByTraffic(l *netdb.Lease) bool {
+func (s State) wokenByTraffic(l *ipam.Lease) bool {
 	if s.Sleep == nil {
 		return false
 	}
@@ -207,10 +208,10 @@ func (s State) wokenByTraffic(l *netdb.Lease) bool {
 
 // nearCapSince is when the row was quarantined that brought a pool to nearCap,
 // of those that are so yet.
-func (s State) nearCapSince(u netdb.Usage) time.Time {
+func (s State) nearCapSince(u ipam.Usage) time.Time {
 	since := []time.Time{s.Started} // if usage counted a row that is not among the leases
 	for _, l := range s.Leases {
-		if l.State == netdb.Quarantined && l.PoolUID == u.Pool.UID {
+		if l.State == ipam.Quarantined && l.PoolUID == u.Pool.UID {
 			since = append(since, l.Since.Wall)
 		}
 	}
@@ -219,7 +220,7 @@ func (s State) nearCapSince(u netdb.Usage) time.Time {
 }
 
 // exhaustedSince is when the newest lease of a pool took its address.
-func (s State) exhaustedSince(u netdb.Usage) time.Time {
+func (s State) exhaustedSince(u ipam.Usage) time.Time {
 	since := s.Started // when nothing but exclusions fills it
 	for _, l := range s.Leases {
 		if l.PoolUID == u.Pool.UID && l.Created.Wall.After(since) {
@@ -231,14 +232,14 @@ func (s State) exhaustedSince(u netdb.Usage) time.Time {
 
 // cannotDrain is a pool that drains, and has leases that do not end by themselves: paused
 // ones last without limit, and stuck ones ought to have moved on.
-func (s State) cannotDrain(p netdb.Pool) (f reconciler.Finding, is bool) {
-	if p.State != netdb.PoolDraining {
+func (s State) cannotDrain(p ipam.Pool) (f reconciler.Finding, is bool) {
+	if p.State != ipam.PoolDraining {
 		return f, false
 	}
-	var first *netdb.Lease
+	var first *ipam.Lease
 	n := 0
 	for _, l := range s.Leases {
-		if l.PoolUID != p.UID || l.State != netdb.Paused && !l.Stuck(s.Now) {
+		if l.PoolUID != p.UID || l.State != ipam.Paused && !l.Stuck(s.Now) {
 			continue
 		}
 		if n++; first == nil || l.Rev < first.Rev {

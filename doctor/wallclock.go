@@ -4,25 +4,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A WallClock measures how far the wall clock was moved against the boot's clock since
 // the start, and when it last was. It is safe for concurrent use.
 type WallClock struct {
-	start netdb.Stamp
+	start ipam.Stamp
 
 	mu      sync.Mutex
-	last    netdb.Stamp   // of the last look
+	last    ipam.Stamp    // of the last look
 	moved   time.Duration // forward, or back, by then
 	stepped time.Time     // when that was first so
 }
 
-func NewWallClock(now netdb.Stamp) *WallClock { return &WallClock{start: now, last: now} }
+func NewWallClock(now ipam.Stamp) *WallClock { return &WallClock{start: now, last: now} }
 
 // away is how far the wall clock was away at a moment from what it would show
 // had it not been moved since the start.
-func (c *WallClock) away(at netdb.Stamp) time.Duration {
+func (c *WallClock) away(at ipam.Stamp) time.Duration {
 	return at.Wall.Round(0).Sub(c.start.Wall.Round(0)) - at.Since(c.start) // without the monotonic reading
 }
 
@@ -30,7 +30,7 @@ func (c *WallClock) away(at netdb.Stamp) time.Duration {
 // last was, by its new time: of what was done since the look before, the first
 // row with that time says, or else it is now. What a time service does little
 // by little counts, from when it was worth reporting.
-func (c *WallClock) Look(now netdb.Stamp, rows func() ([]*netdb.Lease, int64)) (step time.Duration, since time.Time) {
+func (c *WallClock) Look(now ipam.Stamp, rows func() ([]*ipam.Lease, int64)) (step time.Duration, since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	away := c.away(now)

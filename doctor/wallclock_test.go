@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A wall clock that was moved since the start is reported by how far and which way;
@@ -12,21 +12,21 @@ import (
 func TestClockStep(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		was  func(*netdb.Stamp) // of the start, as seen from now
+		was  func(*ipam.Stamp) // of the start, as seen from now
 		want time.Duration
 	}{
-		{"started just now", func(*netdb.Stamp) {}, 0},
-		{"an hour has passed", func(s *netdb.Stamp) { s.Wall, s.Boottime = s.Wall.Add(-time.Hour), s.Boottime-time.Hour }, 0},
-		{"moved forward by an hour", func(s *netdb.Stamp) { s.Wall = s.Wall.Add(-time.Hour) }, time.Hour},
-		{"moved back by an hour", func(s *netdb.Stamp) { s.Wall = s.Wall.Add(time.Hour) }, -time.Hour},
-		{"moved back by two hours in the course of one", func(s *netdb.Stamp) {
+		{"started just now", func(*ipam.Stamp) {}, 0},
+		{"an hour has passed", func(s *ipam.Stamp) { s.Wall, s.Boottime = s.Wall.Add(-time.Hour), s.Boottime-time.Hour }, 0},
+		{"moved forward by an hour", func(s *ipam.Stamp) { s.Wall = s.Wall.Add(-time.Hour) }, time.Hour},
+		{"moved back by an hour", func(s *ipam.Stamp) { s.Wall = s.Wall.Add(time.Hour) }, -time.Hour},
+		{"moved back by two hours in the course of one", func(s *ipam.Stamp) {
 			s.Wall, s.Boottime = s.Wall.Add(time.Hour), s.Boottime-time.Hour
 		}, -2 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			start := netdb.Now()
+			start := ipam.Now()
 			tt.was(&start)
-			now := netdb.Now()
+			now := ipam.Now()
 			got, since := NewWallClock(start).Look(now, noRows)
 			if got < tt.want-time.Second || got > tt.want+time.Second || since.IsZero() != (tt.want == 0) {
 				t.Errorf("stepped by %v, since %v; want %v", got, since, tt.want)
@@ -35,19 +35,19 @@ func TestClockStep(t *testing.T) {
 	}
 }
 
-func noRows() ([]*netdb.Lease, int64) { return nil, 0 }
+func noRows() ([]*ipam.Lease, int64) { return nil, 0 }
 
 // A step is dated by the first row behind it, or by the first look, and keeps
 // its date until the next one.
 func TestClockStepped(t *testing.T) {
-	start := netdb.Stamp{Wall: time.Unix(1_000_000, 0), Boottime: time.Hour, BootID: "one"}
-	at := func(after, moved time.Duration) netdb.Stamp {
-		return netdb.Stamp{Wall: start.Wall.Add(after + moved), Boottime: start.Boottime + after, BootID: "one"}
+	start := ipam.Stamp{Wall: time.Unix(1_000_000, 0), Boottime: time.Hour, BootID: "one"}
+	at := func(after, moved time.Duration) ipam.Stamp {
+		return ipam.Stamp{Wall: start.Wall.Add(after + moved), Boottime: start.Boottime + after, BootID: "one"}
 	}
-	of := func(all ...netdb.Stamp) func() ([]*netdb.Lease, int64) {
-		return func() (out []*netdb.Lease, rev int64) {
+	of := func(all ...ipam.Stamp) func() ([]*ipam.Lease, int64) {
+		return func() (out []*ipam.Lease, rev int64) {
 			for _, s := range all {
-				out = append(out, &netdb.Lease{Since: s})
+				out = append(out, &ipam.Lease{Since: s})
 			}
 			return out, 0
 		}
@@ -56,14 +56,14 @@ func TestClockStepped(t *testing.T) {
 	another := at(2*minute, hour)
 	another.BootID = "two"
 	for name, rows := range map[string]struct {
-		all  []netdb.Stamp
+		all  []ipam.Stamp
 		want time.Time
 	}{
 		"no row tells":                     {nil, at(10*minute, hour).Wall},
-		"rows before it":                   {[]netdb.Stamp{at(6*minute, 0)}, at(10*minute, hour).Wall},
-		"the first behind it":              {[]netdb.Stamp{at(9*minute, hour), at(7*minute, hour), at(8*minute, hour), at(6*minute, 0)}, at(7*minute, hour).Wall},
-		"of another boot":                  {[]netdb.Stamp{another}, at(10*minute, hour).Wall},
-		"from before a look that saw none": {[]netdb.Stamp{at(4*minute, hour)}, at(10*minute, hour).Wall},
+		"rows before it":                   {[]ipam.Stamp{at(6*minute, 0)}, at(10*minute, hour).Wall},
+		"the first behind it":              {[]ipam.Stamp{at(9*minute, hour), at(7*minute, hour), at(8*minute, hour), at(6*minute, 0)}, at(7*minute, hour).Wall},
+		"of another boot":                  {[]ipam.Stamp{another}, at(10*minute, hour).Wall},
+		"from before a look that saw none": {[]ipam.Stamp{at(4*minute, hour)}, at(10*minute, hour).Wall},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := NewWallClock(start)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -174,13 +174,13 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 }
 
 // finder finds the ports of many leases, which are all that there are.
-func (k *Keeper) finder(ctx context.Context, all []*netdb.Lease) func(*netdb.Lease) []int {
+func (k *Keeper) finder(ctx context.Context, all []*ipam.Lease) func(*ipam.Lease) []int {
 	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	byIndex, byName := map[int]Port{}, map[string]Port{}
 	for _, p := range k.cfg.Kernel.Ports() {
 		byIndex[p.Index], byName[p.Name] = p, p
 	}
-	return func(l *netdb.Lease) []int {
+	return func(l *ipam.Lease) []int {
 		var few []Port // those that the lease may mean
 		if p, ok := byIndex[l.Plug.Index]; ok {
 			few = append(few, p)

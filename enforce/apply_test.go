@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 )
 
 // one is a book and a bridge whose ports each have a lease, as far as they are bound.
 type one struct {
-	leases []*netdb.Lease
+	leases []*ipam.Lease
 	ports  []Port
 }
 
 func (w *one) Epoch() string                                            { return "epoch" }
 func (w *one) Rev() int64                                               { return int64(len(w.leases)) }
-func (w *one) Leases() ([]*netdb.Lease, int64)                          { return w.leases, w.Rev() }
-func (w *one) Pools() []*netdb.Pool                                     { return nil }
+func (w *one) Leases() ([]*ipam.Lease, int64)                           { return w.leases, w.Rev() }
+func (w *one) Pools() []*ipam.Pool                                      { return nil }
 func (w *one) Changed() <-chan struct{}                                 { return nil }
 func (w *one) Ports() []Port                                            { return w.ports }
 func (w *one) Settle(context.Context, ...netip.Addr) error              { return nil }
@@ -41,20 +41,20 @@ func (w *one) PortNamed(name string) (Port, bool) {
 	return Port{}, false
 }
 
-func (w *one) Lease(id string) (*netdb.Lease, error) {
+func (w *one) Lease(id string) (*ipam.Lease, error) {
 	for _, l := range w.leases {
 		if l.ID == id {
 			return l, nil
 		}
 	}
-	return nil, netdb.ErrNotFound
+	return nil, ipam.ErrNotFound
 }
 
 func (w *one) bind(name string) string {
 	n := len(w.leases)
 	addr := netip.AddrFrom4([4]byte{10, 8, 0, byte(n + 2)})
 	w.ports = append(w.ports, Port{Index: 70_000 + n, Name: name, Bridge: "rt0"})
-	w.leases = append(w.leases, &netdb.Lease{ID: name, Addr: addr, State: netdb.Bound, Rev: int64(n + 1), HostInterface: name, MAC: "02:00:00:00:00:01"})
+	w.leases = append(w.leases, &ipam.Lease{ID: name, Addr: addr, State: ipam.Bound, Rev: int64(n + 1), HostInterface: name, MAC: "02:00:00:00:00:01"})
 	return name
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 )
 
@@ -40,7 +40,7 @@ func (w *slow) Ports() []Port {
 	return out
 }
 
-func (w *slow) Leases() ([]*netdb.Lease, int64) {
+func (w *slow) Leases() ([]*ipam.Lease, int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	time.Sleep(w.takes)
@@ -184,8 +184,8 @@ func (w *blocked) PortsInto(context.Context, string, uint64) ([]int, error) { re
 
 func (w *blocked) IsPort(context.Context, string, int) (bool, error) { return w.there, nil }
 
-func (w *blocked) Rev() int64                      { return w.rev }
-func (w *blocked) Leases() ([]*netdb.Lease, int64) { return slices.Clone(w.leases), w.rev }
+func (w *blocked) Rev() int64                     { return w.rev }
+func (w *blocked) Leases() ([]*ipam.Lease, int64) { return slices.Clone(w.leases), w.rev }
 
 func (w *blocked) Settle(context.Context, ...netip.Addr) error {
 	if w.reached != nil {
@@ -219,15 +219,15 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 	go func() { answered <- k.Hold(t.Context(), "a") }()
 	<-reached
 	released := *w.leases[0]
-	released.State, released.Rev = netdb.Releasing, 2
+	released.State, released.Rev = ipam.Releasing, 2
 	w.leases[0], w.rev = &released, 2
 	if err := k.Withdraw(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
 	cools := released
-	cools.State, cools.Rev = netdb.Cooling, 3
+	cools.State, cools.Rev = ipam.Cooling, 3
 	w.leases[0], w.rev = &cools, 3
-	if err := k.Hold(t.Context(), "a"); !errors.Is(err, netdb.ErrState) {
+	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("its address cools, and it is bound: %v", err)
 	}
 	w.leases = nil
@@ -235,7 +235,7 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(w.goOn)
-	if err := <-answered; !errors.Is(err, netdb.ErrNotFound) {
+	if err := <-answered; !errors.Is(err, ipam.ErrNotFound) {
 		t.Errorf("the bind is answered by %v", err)
 	}
 	if at := k.grants["a"]; len(at) > 0 {
@@ -268,7 +268,7 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 		t.Errorf("its port is known: %v", err)
 	}
 	inside := *w.leases[0]
-	inside.Rev, inside.HostInterface, inside.Netns, inside.Plug = 2, "", "/ns", netdb.Plug{Boot: "boot", Inode: 7}
+	inside.Rev, inside.HostInterface, inside.Netns, inside.Plug = 2, "", "/ns", ipam.Plug{Boot: "boot", Inode: 7}
 	w.leases[0], w.unread, w.into = &inside, nil, errors.New("it takes too long")
 	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.into) {
 		t.Errorf("its namespace could not be looked at: %v", err)
@@ -290,7 +290,7 @@ func TestE3ABindWhosePortIsAnothersIsRefused(t *testing.T) {
 	l := *w.leases[0]
 	l.ID, l.UID, l.Sandbox, l.Addr = "b", "b-1", "b", netip.MustParseAddr("10.8.0.9")
 	of := w.leases[0]
-	of.State, of.UID, of.Sandbox, of.Plug = netdb.Releasing, "a-1", "a", netdb.Plug{Boot: "boot", Index: w.ports[0].Index}
+	of.State, of.UID, of.Sandbox, of.Plug = ipam.Releasing, "a-1", "a", ipam.Plug{Boot: "boot", Index: w.ports[0].Index}
 	w.leases = append(w.leases, &l)
 	if err := k.Hold(t.Context(), "b"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox a, lease a, which is releasing") {
 		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["b"])
@@ -310,7 +310,7 @@ func TestE8ABindTakesAPortOver(t *testing.T) {
 	k := w.keeper(t)
 	w.bind("a")
 	early := w.leases[0]
-	early.UID, early.Sandbox, early.Plug = "a-1", "a", netdb.Plug{Boot: "boot", Index: w.ports[0].Index, At: 1}
+	early.UID, early.Sandbox, early.Plug = "a-1", "a", ipam.Plug{Boot: "boot", Index: w.ports[0].Index, At: 1}
 	late := *early
 	late.ID, late.UID, late.Sandbox, late.Addr, late.Plug.At = "b", "b-1", "b", netip.MustParseAddr("10.8.0.9"), 2
 	port := func(id string) int { return k.grants[id][0].Port }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // What a port sent before it was a lease's, or was another's, is not said of the lease; what the
@@ -63,7 +63,7 @@ func TestE7WhoseRefusals(t *testing.T) {
 	}
 	bind := func(id string, n byte) {
 		t.Helper()
-		w.leases = []*netdb.Lease{{ID: id, Addr: netip.AddrFrom4([4]byte{10, 8, 0, n}), State: netdb.Bound, Rev: int64(n), HostInterface: p.HostName, MAC: p.MAC.String(), Plug: netdb.Plug{Index: index, Boot: "boot"}}}
+		w.leases = []*ipam.Lease{{ID: id, Addr: netip.AddrFrom4([4]byte{10, 8, 0, n}), State: ipam.Bound, Rev: int64(n), HostInterface: p.HostName, MAC: p.MAC.String(), Plug: ipam.Plug{Index: index, Boot: "boot"}}}
 		if err := k.Hold(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}

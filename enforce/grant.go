@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -70,7 +70,7 @@ type Grant struct {
 // answers for a lease that names no link which ports lead into its namespace, and for one whose link has
 // another name than it records: that may be another link, which has the index of the recorded
 // one, and where another port leads into the namespace it is.
-func Where(l *netdb.Lease, ports []Port, recorded workload.Recorded, inside func(*netdb.Lease) []int) (at []int) {
+func Where(l *ipam.Lease, ports []Port, recorded workload.Recorded, inside func(*ipam.Lease) []int) (at []int) {
 	if !workload.MayUse(l.State) {
 		return nil
 	}
@@ -103,8 +103,8 @@ func Where(l *netdb.Lease, ports []Port, recorded workload.Recorded, inside func
 // a lease still keeps its address from others; but not one whose port may be there and is not
 // known, which would be kept from its own address: Docker's, that never names a port, or one that
 // is bound by a namespace into which none of our ports leads, for its sandbox runs in another inside.
-func Grants(l *netdb.Lease, at []int) []Grant {
-	if len(at) == 0 && workload.MayUse(l.State) && (l.HostInterface != "" || l.Netns != "" && l.State == netdb.Paused) {
+func Grants(l *ipam.Lease, at []int) []Grant {
+	if len(at) == 0 && workload.MayUse(l.State) && (l.HostInterface != "" || l.Netns != "" && l.State == ipam.Paused) {
 		at = []int{0}
 	}
 	out := make([]Grant, len(at))

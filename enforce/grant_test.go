@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/enforce"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -14,44 +14,44 @@ import (
 // else by name, which may be another sandbox's now; a state that ends a lease ends its grants.
 func TestE8WhichPortIsALeases(t *testing.T) {
 	ports := []enforce.Port{{Index: 3, Name: "veth3"}, {Index: 4, Name: "veth4"}, {Index: 6, Name: "veth6"}}
-	now := func(index int) netdb.Plug { return netdb.Plug{Boot: "now", Index: index} }
-	recorded := workload.RecordedBy([]*netdb.Lease{
-		{ID: "a", UID: "another", State: netdb.Bound, Plug: now(6)},
-		{ID: "e", UID: "another", State: netdb.Cooling, Plug: now(3)},
-		{ID: "o", UID: "another", State: netdb.Bound, Plug: netdb.Plug{Boot: "then", Index: 3}},
-		{ID: "n", UID: "another", State: netdb.Bound},
-		{ID: "w", UID: "another", State: netdb.Bound, HostInterface: "veth4", Created: netdb.Stamp{BootID: "now"}},
-		{ID: "q", UID: "another", State: netdb.Bound, HostInterface: "veth3", Created: netdb.Stamp{BootID: "then"}, Since: netdb.Stamp{BootID: "then"}},
+	now := func(index int) ipam.Plug { return ipam.Plug{Boot: "now", Index: index} }
+	recorded := workload.RecordedBy([]*ipam.Lease{
+		{ID: "a", UID: "another", State: ipam.Bound, Plug: now(6)},
+		{ID: "e", UID: "another", State: ipam.Cooling, Plug: now(3)},
+		{ID: "o", UID: "another", State: ipam.Bound, Plug: ipam.Plug{Boot: "then", Index: 3}},
+		{ID: "n", UID: "another", State: ipam.Bound},
+		{ID: "w", UID: "another", State: ipam.Bound, HostInterface: "veth4", Created: ipam.Stamp{BootID: "now"}},
+		{ID: "q", UID: "another", State: ipam.Bound, HostInterface: "veth3", Created: ipam.Stamp{BootID: "then"}, Since: ipam.Stamp{BootID: "then"}},
 	}, "now")
-	bound := func(change func(*netdb.Lease)) *netdb.Lease {
-		l := &netdb.Lease{ID: "l", UID: "own", Addr: b6, State: netdb.Bound, HostInterface: "veth3"}
+	bound := func(change func(*ipam.Lease)) *ipam.Lease {
+		l := &ipam.Lease{ID: "l", UID: "own", Addr: b6, State: ipam.Bound, HostInterface: "veth3"}
 		change(l)
 		return l
 	}
 	for what, c := range map[string]struct {
-		l    *netdb.Lease
+		l    *ipam.Lease
 		want []int
 	}{
-		"by its name":   {bound(func(*netdb.Lease) {}), []int{3}},
-		"renamed since": {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 4} }), []int{4}},
-		"renamed, and another leads into its namespace":      {bound(func(l *netdb.Lease) { l.Netns, l.Plug = "/ns", netdb.Plug{Boot: "now", Index: 6, At: 9} }), nil},
-		"a new link of its name":                             {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "now", Index: 9} }), nil},
-		"recorded before the last boot":                      {bound(func(l *netdb.Lease) { l.Plug = netdb.Plug{Boot: "then", Index: 9} }), []int{3}},
-		"its name is another sandbox's":                      {bound(func(l *netdb.Lease) { l.HostInterface = "veth6" }), nil},
-		"the same since the last boot":                       {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", netdb.Plug{Boot: "then", Index: 6} }), nil},
-		"the other lease of its sandbox":                     {bound(func(l *netdb.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
-		"a link that another records too":                    {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
-		"another sandbox was bound to its name in this boot": {bound(func(l *netdb.Lease) { l.HostInterface = "veth4" }), nil},
-		"both were":                       {bound(func(l *netdb.Lease) { l.HostInterface, l.Plug = "veth4", now(0) }), []int{4}},
-		"no port of its name":             {bound(func(l *netdb.Lease) { l.HostInterface = "veth5" }), nil},
-		"by its namespace":                {bound(func(l *netdb.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
-		"neither":                         {bound(func(l *netdb.Lease) { l.HostInterface = "" }), nil},
-		"paused":                          {bound(func(l *netdb.Lease) { l.State = netdb.Paused }), []int{3}},
-		"released, and not confirmed yet": {bound(func(l *netdb.Lease) { l.State = netdb.Releasing }), []int{3}},
-		"cooling":                         {bound(func(l *netdb.Lease) { l.State = netdb.Cooling }), nil},
-		"quarantined":                     {bound(func(l *netdb.Lease) { l.State = netdb.Quarantined }), nil},
+		"by its name":   {bound(func(*ipam.Lease) {}), []int{3}},
+		"renamed since": {bound(func(l *ipam.Lease) { l.Plug = ipam.Plug{Boot: "now", Index: 4} }), []int{4}},
+		"renamed, and another leads into its namespace":      {bound(func(l *ipam.Lease) { l.Netns, l.Plug = "/ns", ipam.Plug{Boot: "now", Index: 6, At: 9} }), nil},
+		"a new link of its name":                             {bound(func(l *ipam.Lease) { l.Plug = ipam.Plug{Boot: "now", Index: 9} }), nil},
+		"recorded before the last boot":                      {bound(func(l *ipam.Lease) { l.Plug = ipam.Plug{Boot: "then", Index: 9} }), []int{3}},
+		"its name is another sandbox's":                      {bound(func(l *ipam.Lease) { l.HostInterface = "veth6" }), nil},
+		"the same since the last boot":                       {bound(func(l *ipam.Lease) { l.HostInterface, l.Plug = "veth6", ipam.Plug{Boot: "then", Index: 6} }), nil},
+		"the other lease of its sandbox":                     {bound(func(l *ipam.Lease) { l.HostInterface, l.UID = "veth6", "another" }), []int{6}},
+		"a link that another records too":                    {bound(func(l *ipam.Lease) { l.HostInterface, l.Plug = "veth6", now(6) }), []int{6}},
+		"another sandbox was bound to its name in this boot": {bound(func(l *ipam.Lease) { l.HostInterface = "veth4" }), nil},
+		"both were":                       {bound(func(l *ipam.Lease) { l.HostInterface, l.Plug = "veth4", now(0) }), []int{4}},
+		"no port of its name":             {bound(func(l *ipam.Lease) { l.HostInterface = "veth5" }), nil},
+		"by its namespace":                {bound(func(l *ipam.Lease) { l.HostInterface, l.Netns = "", "/ns" }), []int{4}},
+		"neither":                         {bound(func(l *ipam.Lease) { l.HostInterface = "" }), nil},
+		"paused":                          {bound(func(l *ipam.Lease) { l.State = ipam.Paused }), []int{3}},
+		"released, and not confirmed yet": {bound(func(l *ipam.Lease) { l.State = ipam.Releasing }), []int{3}},
+		"cooling":                         {bound(func(l *ipam.Lease) { l.State = ipam.Cooling }), nil},
+		"quarantined":                     {bound(func(l *ipam.Lease) { l.State = ipam.Quarantined }), nil},
 	} {
-		if got := enforce.Where(c.l, ports, recorded, func(*netdb.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
+		if got := enforce.Where(c.l, ports, recorded, func(*ipam.Lease) []int { return []int{4, 77} }); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}
@@ -59,12 +59,12 @@ func TestE8WhichPortIsALeases(t *testing.T) {
 
 // TestGrantsOfADelegatedPrefix: a lease of a prefix allows all of it.
 func TestGrantsOfADelegatedPrefix(t *testing.T) {
-	l := &netdb.Lease{ID: "l", Addr: netip.MustParseAddr("fd00:9::"), PrefixLen: 64, MAC: "02:00:00:00:00:01"}
+	l := &ipam.Lease{ID: "l", Addr: netip.MustParseAddr("fd00:9::"), PrefixLen: 64, MAC: "02:00:00:00:00:01"}
 	got := enforce.Grants(l, []int{3})
 	if want := []enforce.Grant{{Lease: "l", Port: 3, MAC: l.MAC, Addr: netip.MustParsePrefix("fd00:9::/64")}}; !slices.Equal(got, want) {
 		t.Errorf("grants are %+v, want %+v", got, want)
 	}
-	l.PrefixLen, l.State, l.HostInterface = 0, netdb.Paused, "veth3"
+	l.PrefixLen, l.State, l.HostInterface = 0, ipam.Paused, "veth3"
 	if got := enforce.Grants(l, nil); len(got) != 1 || got[0].Port != 0 {
 		t.Errorf("of a lease whose port is gone: %+v", got)
 	}
@@ -72,7 +72,7 @@ func TestGrantsOfADelegatedPrefix(t *testing.T) {
 	if got := enforce.Grants(l, nil); len(got) != 1 || got[0].Port != 0 {
 		t.Errorf("of a paused lease whose namespace is gone: %+v", got)
 	}
-	l.State = netdb.Bound
+	l.State = ipam.Bound
 	if got := enforce.Grants(l, nil); len(got) != 0 {
 		t.Errorf("of a bound lease into whose namespace no port leads: %+v", got)
 	}
@@ -80,7 +80,7 @@ func TestGrantsOfADelegatedPrefix(t *testing.T) {
 	if got := enforce.Grants(l, nil); len(got) != 0 {
 		t.Errorf("of a lease that never named one: %+v", got)
 	}
-	l.State = netdb.Cooling
+	l.State = ipam.Cooling
 	if got := enforce.Grants(l, nil); len(got) != 0 {
 		t.Errorf("of a lease that has ended: %+v", got)
 	}

@@ -7,12 +7,12 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
-// without a port has none. One that has ended is a [netdb.ErrState], or what [Book.Lease] returns
+// without a port has none. One that has ended is an [ipam.ErrState], or what [Book.Lease] returns
 // of it. One whose port is there, or may be, and could not be read, or is
 // another's, is [ErrNotHeld].
 func (k *Keeper) Hold(ctx context.Context, id string) error {
@@ -26,8 +26,8 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 		if err != nil {
 			return fmt.Errorf("hold the rules of lease %s: %w", id, err)
 		}
-		if !l.State.Open() && l.State != netdb.Releasing {
-			return fmt.Errorf("hold the rules of lease %s: %w: it is %s", id, netdb.ErrState, l.State)
+		if !l.State.Open() && l.State != ipam.Releasing {
+			return fmt.Errorf("hold the rules of lease %s: %w: it is %s", id, ipam.ErrState, l.State)
 		}
 		if stands, err := k.hold(ctx, l); stands || err != nil {
 			return err
@@ -38,7 +38,7 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 // hold makes the rules of a lease; stands is false where the book has changed it meanwhile,
 // and nothing was done. It may have been released, and confirmed: who read it before that
 // would give a port rules that nothing takes away.
-func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err error) {
+func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err error) {
 	// A port that was plugged a moment ago may not be known yet.
 	unseen := k.cfg.Kernel.Settle(ctx, l.Addr)
 	if unseen != nil && ctx.Err() != nil {
@@ -46,7 +46,7 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 	}
 	reading := k.readings.Add(1)
 	near := k.near(l)
-	var all []*netdb.Lease
+	var all []*ipam.Lease
 	if workload.ByName(l, k.cfg.Boot) { // seldom: a bind records the link where it is there
 		all, _ = k.cfg.Book.Leases()
 	}
@@ -83,8 +83,8 @@ func (k *Keeper) hold(ctx context.Context, l *netdb.Lease) (stands bool, err err
 // share takes in a lease at its ports. A port of them that another sandbox's lease has by the same
 // link is one's alone: what the other's lease says of it is of before, and it keeps its address
 // from all. An error says that it is the other's.
-func (k *Keeper) share(l *netdb.Lease, at []int, reading uint64) (without error) {
-	both := []*netdb.Lease{l}
+func (k *Keeper) share(l *ipam.Lease, at []int, reading uint64) (without error) {
+	both := []*ipam.Lease{l}
 	for _, i := range at {
 		for _, id := range k.users[i] {
 			if o, err := k.cfg.Book.Lease(id); err == nil && o.UID != l.UID && workload.MayUse(o.State) {
@@ -94,7 +94,7 @@ func (k *Keeper) share(l *netdb.Lease, at []int, reading uint64) (without error)
 	}
 	if len(both) > 1 {
 		recorded := workload.RecordedBy(both, k.cfg.Boot)
-		having := func(l *netdb.Lease, at []int) []int {
+		having := func(l *ipam.Lease, at []int) []int {
 			return slices.DeleteFunc(at, func(i int) bool { return l.HostInterface != "" && !recorded.Has(l, i, k.ports[i].Name) })
 		}
 		for _, o := range both[1:] {
@@ -123,7 +123,7 @@ func portsOf(all []Grant) (at []int) {
 
 // anothers is an error where the port of a lease's name is there, and is not the lease's, but of
 // others among all. The bind records its link if it is asked for again.
-func anothers(l *netdb.Lease, near []Port, boot string, all []*netdb.Lease, recorded workload.Recorded) error {
+func anothers(l *ipam.Lease, near []Port, boot string, all []*ipam.Lease, recorded workload.Recorded) error {
 	for _, p := range near {
 		if p.Name != l.HostInterface || !workload.ByName(l, boot) {
 			continue
@@ -137,14 +137,14 @@ func anothers(l *netdb.Lease, near []Port, boot string, all []*netdb.Lease, reco
 	return nil
 }
 
-func anothersPort(name string, o *netdb.Lease) error {
+func anothersPort(name string, o *ipam.Lease) error {
 	return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, name, o.Sandbox, o.ID, o.State)
 }
 
 // unread is an error where a lease's port is there, or may be, and was not read with the kernel's
 // news, or by its namespace. That something else could not be read is none: a lease may be bound before its port is
 // there.
-func (k *Keeper) unread(ctx context.Context, l *netdb.Lease, unseen error) (err error) {
+func (k *Keeper) unread(ctx context.Context, l *ipam.Lease, unseen error) (err error) {
 	is := false
 	switch {
 	case workload.ByName(l, k.cfg.Boot):

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -25,9 +25,9 @@ var ErrNotHeld = errors.New("the rules of nftables do not hold")
 type Book interface {
 	Epoch() string
 	Rev() int64
-	Leases() ([]*netdb.Lease, int64)
-	Lease(id string) (*netdb.Lease, error)
-	Pools() []*netdb.Pool
+	Leases() ([]*ipam.Lease, int64)
+	Lease(id string) (*ipam.Lease, error)
+	Pools() []*ipam.Pool
 	Changed() <-chan struct{}
 }
 
@@ -186,7 +186,7 @@ func (k *Keeper) Again() {
 
 // near are ports among which a lease's are: the one that has the name and the link which
 // the lease records, or else all. A port that got another name since is among all.
-func (k *Keeper) near(l *netdb.Lease) []Port {
+func (k *Keeper) near(l *ipam.Lease) []Port {
 	if p, is := k.cfg.Kernel.PortNamed(l.HostInterface); is && (workload.ByName(l, k.cfg.Boot) || p.Index == l.Plug.Index) {
 		return []Port{p}
 	}
@@ -194,8 +194,8 @@ func (k *Keeper) near(l *netdb.Lease) []Port {
 }
 
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
-func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, recorded workload.Recorded) []int {
-	return Where(l, ports, recorded, func(l *netdb.Lease) []int {
+func (k *Keeper) whereAmong(ctx context.Context, l *ipam.Lease, ports []Port, recorded workload.Recorded) []int {
+	return Where(l, ports, recorded, func(l *ipam.Lease) []int {
 		if l.Plug.Inode == 0 || !l.Plug.OfBoot(k.cfg.Boot) {
 			return nil
 		}
@@ -207,7 +207,7 @@ func (k *Keeper) whereAmong(ctx context.Context, l *netdb.Lease, ports []Port, r
 // set takes in what a lease is, and where by a reading of the ports. What memory has of a
 // later revision, or of the same by a later reading, stays: Run compares beside binds, and
 // would take away the rules of one that is answered.
-func (k *Keeper) set(l *netdb.Lease, at []int, reading uint64) {
+func (k *Keeper) set(l *ipam.Lease, at []int, reading uint64) {
 	if had := k.revs[l.ID]; had > l.Rev || had == l.Rev && k.read[l.ID] > reading {
 		return
 	}
@@ -330,7 +330,7 @@ func (k *Keeper) world() World {
 
 // compare takes in book and ports as they are now; rev is the revision of leases, and
 // reading that of the ports by which at was found.
-func (k *Keeper) compare(leases []*netdb.Lease, rev int64, at map[string][]int, reading uint64) {
+func (k *Keeper) compare(leases []*ipam.Lease, rev int64, at map[string][]int, reading uint64) {
 	k.takePorts()
 	k.takeBridges()
 	there := make(map[string]bool, len(leases))

@@ -11,24 +11,24 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // a crowd is a book and a bridge in memory, of any size.
 type crowd struct {
 	one
-	byID   map[string]*netdb.Lease
+	byID   map[string]*ipam.Lease
 	byName map[string]Port
 }
 
-func (w *crowd) Lease(id string) (*netdb.Lease, error)       { return w.byID[id], nil }
+func (w *crowd) Lease(id string) (*ipam.Lease, error)        { return w.byID[id], nil }
 func (w *crowd) PortNamed(name string) (Port, bool)          { p, is := w.byName[name]; return p, is }
 func (w *crowd) Settle(context.Context, ...netip.Addr) error { return nil }
 
 func (w *crowd) bind() string {
 	n := len(w.leases)
 	p := Port{Index: 100_000 + n, Name: fmt.Sprint("port", n), Bridge: "rt0"}
-	l := &netdb.Lease{ID: p.Name, Addr: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), State: netdb.Bound, Rev: int64(n + 1),
+	l := &ipam.Lease{ID: p.Name, Addr: netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), State: ipam.Bound, Rev: int64(n + 1),
 		HostInterface: p.Name, MAC: fmt.Sprintf("02:00:00:%02x:%02x:%02x", n>>16, n>>8&255, n&255)}
 	w.ports, w.leases = append(w.ports, p), append(w.leases, l)
 	w.byName[p.Name], w.byID[l.ID] = p, l
@@ -40,7 +40,7 @@ func (w *crowd) bind() string {
 func TestE6ABindDoesNotDependOnHowMany(t *testing.T) {
 	const elements = 50_000
 	changes := func(leases int) string {
-		w := &crowd{byID: map[string]*netdb.Lease{}, byName: map[string]Port{}}
+		w := &crowd{byID: map[string]*ipam.Lease{}, byName: map[string]Port{}}
 		for range leases {
 			w.bind()
 		}

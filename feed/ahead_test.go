@@ -6,19 +6,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Whatever kinds a reader has, it is given their lines, whole and in their order, and those
 // that lie behind one another in one part: what was encoded once is not copied.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	kinds := []netdb.Subject{netdb.OfLease, netdb.OfAttempt, netdb.OfPool, netdb.OfBook}
+	kinds := []ipam.Subject{ipam.OfLease, ipam.OfAttempt, ipam.OfPool, ipam.OfBook}
 	f := New(nil, encode)
 	for range 200 {
-		var changes []netdb.Change
+		var changes []ipam.Change
 		for i := range 1 + rand.IntN(40) {
-			changes = append(changes, netdb.Change{Rev: int64(i + 1), Subject: kinds[rand.IntN(len(kinds))]})
+			changes = append(changes, ipam.Change{Rev: int64(i + 1), Subject: kinds[rand.IntN(len(kinds))]})
 		}
 		first, err := f.encodeAll(changes[:len(changes)/2], "")
 		if err != nil {
@@ -29,7 +29,7 @@ func TestJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := append(first, second...)[rand.IntN(len(changes)):]
-		of := map[netdb.Subject]bool{kinds[rand.IntN(4)]: true, kinds[rand.IntN(4)]: true}
+		of := map[ipam.Subject]bool{kinds[rand.IntN(4)]: true, kinds[rand.IntN(4)]: true}
 		var want []byte
 		runs, open := 0, false
 		for _, l := range lines {
@@ -41,7 +41,7 @@ func TestJoin(t *testing.T) {
 			}
 			open = of[l.Subject]
 		}
-		parts := Join(lines, func(s netdb.Subject) bool { return of[s] })
+		parts := Join(lines, func(s ipam.Subject) bool { return of[s] })
 		if got := bytes.Join(parts, nil); !bytes.Equal(got, want) || len(parts) != runs {
 			t.Fatalf("%d parts %q, and should be %d of %q", len(parts), got, runs, want)
 		}
@@ -55,7 +55,7 @@ func TestAheadIsBounded(t *testing.T) {
 	b, _ := open(t, 0)
 	churn(t, b, 2000)
 	long := strings.Repeat("x", 4<<10)
-	f := New(b, func(line []byte, _ *netdb.Change, _ string) ([]byte, error) { return append(line, long...), nil })
+	f := New(b, func(line []byte, _ *ipam.Change, _ string) ([]byte, error) { return append(line, long...), nil })
 	var readers []*Reader
 	for range 6 {
 		r := read(t, f, 0)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 const (
@@ -41,7 +41,7 @@ type Book interface {
 	Rev() int64
 	Epoch() string
 	Changed() <-chan struct{}
-	Changes(ctx context.Context, since int64, limit int) ([]netdb.Change, error)
+	Changes(ctx context.Context, since int64, limit int) ([]ipam.Change, error)
 }
 
 // A Feed is the stream of one book. All methods are safe for concurrent use.
@@ -64,14 +64,14 @@ type Feed struct {
 // A Line is one change.
 type Line struct {
 	Revision int64
-	Subject  netdb.Subject
+	Subject  ipam.Subject
 	JSON     []byte // shared: not to be changed
 	follows  bool   // in memory, too, the line of the revision before
 }
 
 // Join returns the lines that are wanted, those that lie behind one another as one: what was
 // encoded once is written by all readers from where it is.
-func Join(lines []Line, wanted func(netdb.Subject) bool) (parts [][]byte) {
+func Join(lines []Line, wanted func(ipam.Subject) bool) (parts [][]byte) {
 	open := false // the line before is the end of the last part
 	for _, l := range lines {
 		if !wanted(l.Subject) {
@@ -89,7 +89,7 @@ func Join(lines []Line, wanted func(netdb.Subject) bool) (parts [][]byte) {
 }
 
 // Encode appends the line of a change, for those who read in an epoch.
-type Encode func(line []byte, c *netdb.Change, epoch string) ([]byte, error)
+type Encode func(line []byte, c *ipam.Change, epoch string) ([]byte, error)
 
 // New returns the feed of a book.
 func New(book Book, encode Encode) *Feed {
@@ -260,7 +260,7 @@ func (f *Feed) fill(ctx context.Context, since int64) error {
 			return nil
 		}
 		changes, err := f.book.Changes(ctx, end, fillLines)
-		if gap := new(netdb.PrunedError); errors.As(err, &gap) {
+		if gap := new(ipam.PrunedError); errors.As(err, &gap) {
 			f.end(epoch, gap.Upto)
 			continue
 		}
@@ -311,7 +311,7 @@ func (f *Feed) add(lines []Line) {
 func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error) {
 	epoch := f.book.Epoch()
 	changes, err := f.book.Changes(ctx, since, most)
-	if errors.Is(err, netdb.ErrPruned) {
+	if errors.Is(err, ipam.ErrPruned) {
 		return nil, fmt.Errorf("%w: %w", ErrCompacted, err)
 	}
 	if err != nil || len(changes) == 0 {
@@ -325,7 +325,7 @@ func (f *Feed) older(ctx context.Context, since int64, most int) ([]Line, error)
 }
 
 // encodeAll makes lines, up to the first gap: a reader that goes on from there is refused.
-func (f *Feed) encodeAll(changes []netdb.Change, epoch string) ([]Line, error) {
+func (f *Feed) encodeAll(changes []ipam.Change, epoch string) ([]Line, error) {
 	lines, ends := make([]Line, 0, len(changes)), make([]int, 0, len(changes))
 	all := make([]byte, 0, len(changes)*usualLine)
 	for i := range changes {

@@ -11,11 +11,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-func encode(line []byte, c *netdb.Change, _ string) ([]byte, error) {
+func encode(line []byte, c *ipam.Change, _ string) ([]byte, error) {
 	return strconv.AppendInt(line, c.Rev, 10), nil
 }
 
@@ -129,7 +130,7 @@ func TestCompacted(t *testing.T) {
 		if err := b.Tidy(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Changes(t.Context(), resting.At(), 1); errors.Is(err, netdb.ErrPruned) {
+		if _, err := b.Changes(t.Context(), resting.At(), 1); errors.Is(err, ipam.ErrPruned) {
 			break
 		}
 		if rounds == 10 {
@@ -189,7 +190,7 @@ func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	long := strings.Repeat("x", 100<<10)
-	f := New(b, func(line []byte, c *netdb.Change, _ string) ([]byte, error) {
+	f := New(b, func(line []byte, c *ipam.Change, _ string) ([]byte, error) {
 		if c.Rev == 50 {
 			return append(line, make([]byte, 1<<20)...), nil
 		}
@@ -221,7 +222,7 @@ func TestEncodeFails(t *testing.T) {
 	t.Parallel()
 	b, _ := open(t, 0)
 	failed := errors.New("no")
-	f := New(b, func([]byte, *netdb.Change, string) ([]byte, error) { return nil, failed })
+	f := New(b, func([]byte, *ipam.Change, string) ([]byte, error) { return nil, failed })
 	if _, err := f.Read(t.Context(), 0, nil); !errors.Is(err, failed) {
 		t.Error(err)
 	}
@@ -239,10 +240,10 @@ func TestLinesAreOfTheEpoch(t *testing.T) {
 	netdbtest.Close(t, b)
 	opts.RunnerUID = "two"
 	b = netdbtest.OpenAt(t, path, opts)
-	f := New(b, func(line []byte, _ *netdb.Change, epoch string) ([]byte, error) { return append(line, epoch...), nil })
+	f := New(b, func(line []byte, _ *ipam.Change, epoch string) ([]byte, error) { return append(line, epoch...), nil })
 	for _, adopted := range []bool{false, true} {
 		if adopted {
-			if err := b.TakeOver(t.Context(), netdbtest.Who(netdb.ByOperator, ""), b.Epoch()); err != nil {
+			if err := b.TakeOver(t.Context(), netdbtest.Who(ipam.ByOperator, ""), b.Epoch()); err != nil {
 				t.Fatal(err)
 			}
 		}

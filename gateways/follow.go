@@ -15,21 +15,21 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/bridge"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Config says what follows what. Every field is needed.
 type Config struct {
 	Book interface {
 		Identity() error
-		Pools() []*netdb.Pool
-		Leases() ([]*netdb.Lease, int64)
-		Withheld() []netdb.Withheld
+		Pools() []*ipam.Pool
+		Leases() ([]*ipam.Lease, int64)
+		Withheld() []ipam.Withheld
 		PoolsChanged() <-chan struct{}
 	}
 	// Configured are the pools of the configuration. Beside another runner's book the bridges
 	// are for those, as that one says nothing of this machine.
-	Configured func() ([]netdb.PoolSpec, error)
+	Configured func() ([]ipam.PoolSpec, error)
 	Bridge     string // the daemon's own, which is looked after without a pool too
 	MTU        int    // of each bridge, where it is managed; 0 leaves it alone
 	Manage     bool   // the bridges are ipamd's to make and change
@@ -56,7 +56,7 @@ func New(c Config) *Follower { return &Follower{Config: c} }
 // Open opens the bridges of the pools as they are now. before are the pools as an earlier daemon
 // left them: what they have no more is former for the first look of Run. Of what else is on
 // a bridge it is not known whose it was, so it stays.
-func (f *Follower) Open(ctx context.Context, before []*netdb.Pool, open func(context.Context, ...bridge.Want) (*bridge.Group, error)) (*bridge.Group, error) {
+func (f *Follower) Open(ctx context.Context, before []*ipam.Pool, open func(context.Context, ...bridge.Want) (*bridge.Group, error)) (*bridge.Group, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := f.Book.PoolsChanged()
@@ -176,7 +176,7 @@ func (f *Follower) ownGateways() map[string][]netip.Prefix {
 }
 
 // specs are the pools that the bridges are for.
-func (f *Follower) specs() (specs []netdb.PoolSpec, err error) {
+func (f *Follower) specs() (specs []ipam.PoolSpec, err error) {
 	if f.Book.Identity() != nil {
 		return f.Configured()
 	}
@@ -194,7 +194,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 	if err != nil {
 		return nil, nil, err
 	}
-	bridges := map[string][]netdb.PoolSpec{f.Bridge: nil}
+	bridges := map[string][]ipam.PoolSpec{f.Bridge: nil}
 	for _, s := range specs {
 		bridges[s.Bridge] = append(bridges[s.Bridge], s)
 	}
@@ -243,7 +243,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 
 // leaving are those bridges of before that no pool is on any more, where ipamd may take their
 // gateways away. One that is gone took them with it, and is not made again.
-func (f *Follower) leaving(before map[string]bridge.Desired, bridges map[string][]netdb.PoolSpec) (map[string]bridge.Desired, error) {
+func (f *Follower) leaving(before map[string]bridge.Desired, bridges map[string][]ipam.PoolSpec) (map[string]bridge.Desired, error) {
 	left := make(map[string]bridge.Desired)
 	for name, old := range before {
 		if _, is := bridges[name]; !is && f.Manage {
@@ -258,7 +258,7 @@ func (f *Follower) leaving(before map[string]bridge.Desired, bridges map[string]
 }
 
 // order is that of the bridges: the one of the first pool is the first.
-func order(specs []netdb.PoolSpec) (names []string) {
+func order(specs []ipam.PoolSpec) (names []string) {
 	for _, s := range specs {
 		if !slices.Contains(names, s.Bridge) {
 			names = append(names, s.Bridge)
@@ -270,7 +270,7 @@ func order(specs []netdb.PoolSpec) (names []string) {
 // held lists the addresses that a sandbox may be using, where that matters; those of them that
 // are leased; those that may be in use on a bridge that their pool has left; and by bridge those
 // leases that lie in no pool of theirs.
-func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, leased, left []netip.Addr, others map[string][]netip.Addr) {
+func (f *Follower) held(specs []ipam.PoolSpec, matters bool) (held, leased, left []netip.Addr, others map[string][]netip.Addr) {
 	others = make(map[string][]netip.Addr)
 	bridgeOf := make(map[string]string)
 	for _, p := range f.Book.Pools() {
@@ -278,16 +278,16 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, leased, lef
 	}
 	leases, _ := f.Book.Leases()
 	for _, l := range leases {
-		if matters && l.State != netdb.Cooling {
+		if matters && l.State != ipam.Cooling {
 			held = append(held, l.Addr)
 		}
-		if l.State.Open() || l.State == netdb.Releasing {
+		if l.State.Open() || l.State == ipam.Releasing {
 			leased = append(leased, l.Addr)
 		}
-		if matters && l.State == netdb.Quarantined { // of a pool that was removed by force, and is there again
+		if matters && l.State == ipam.Quarantined { // of a pool that was removed by force, and is there again
 			left = append(left, l.Addr)
 		}
-		if !slices.ContainsFunc(specs, func(s netdb.PoolSpec) bool { return s.Prefix.Contains(l.Addr) }) {
+		if !slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return s.Prefix.Contains(l.Addr) }) {
 			if on := bridgeOf[l.PoolUID]; on != "" {
 				others[on] = append(others[on], l.Addr)
 			}
@@ -297,7 +297,7 @@ func (f *Follower) held(specs []netdb.PoolSpec, matters bool) (held, leased, lef
 		return held, leased, left, others
 	}
 	for _, w := range f.Book.Withheld() {
-		if w.State != netdb.Cooling {
+		if w.State != ipam.Cooling {
 			held, left = append(held, w.Addr), append(left, w.Addr)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/bridge"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Of says which gateways the bridge has to have for pools, and which of those that
@@ -23,7 +23,7 @@ import (
 //
 // IPv6 has an address once on a link, whatever its prefix length. Where a pool is made
 // smaller over such a sandbox, its gateway keeps the former length meanwhile.
-func Of(pools []netdb.PoolSpec, before bridge.Desired, held, leased []netip.Addr) (want, former []netip.Prefix) {
+func Of(pools []ipam.PoolSpec, before bridge.Desired, held, leased []netip.Addr) (want, former []netip.Prefix) {
 	for _, s := range pools {
 		if s.Gateway.IsValid() {
 			want = append(want, netip.PrefixFrom(s.Gateway, s.Prefix.Bits()))

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/bridge"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 func TestOf(t *testing.T) {
@@ -35,10 +35,10 @@ func TestOf(t *testing.T) {
 		"kept for itself":                    {pools: "10.8.0.0/24>10.8.0.254", before: "10.8.0.1/24", held: "10.8.0.1", want: "10.8.0.254/24", former: "10.8.0.1/24"},
 		"a sandbox's by now":                 {pools: "10.8.0.0/24>10.8.0.254", before: "10.8.0.1/24", held: "10.8.0.1 10.8.0.9", leased: "10.8.0.1 10.8.0.9", want: "10.8.0.254/24", former: "10.8.0.1/24"},
 	} {
-		var pools []netdb.PoolSpec
+		var pools []ipam.PoolSpec
 		for p := range strings.FieldsSeq(c.pools) {
 			prefix, gateway, _ := strings.Cut(p, ">")
-			pools = append(pools, netdb.PoolSpec{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway)})
+			pools = append(pools, ipam.PoolSpec{Prefix: netip.MustParsePrefix(prefix), Gateway: netip.MustParseAddr(gateway)})
 		}
 		want, former := Of(pools, bridge.Desired{Gateways: each(c.before, netip.MustParsePrefix), Former: each(c.gone, netip.MustParsePrefix)},
 			each(c.held, netip.MustParseAddr), each(c.leased, netip.MustParseAddr))

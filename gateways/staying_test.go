@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -51,12 +51,12 @@ func TestAFormerGatewayThatStays(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	f := New(Config{Book: book, Bridge: "rt0", Manage: true, Every: 50 * time.Millisecond, Log: log,
 		Missing:    func(names ...string) ([]string, error) { return bridge.Missing(ns.Path(), names...) },
-		Configured: func() ([]netdb.PoolSpec, error) { return nil, nil }})
-	lab := netdb.PoolSpec{Name: "lab", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "br7"}
+		Configured: func() ([]ipam.PoolSpec, error) { return nil, nil }})
+	lab := ipam.PoolSpec{Name: "lab", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "br7"}
 	on := func(name string) {
 		t.Helper()
 		lab.Bridge = name
-		if _, err := book.EnsurePool(t.Context(), netdbtest.Who(netdb.ByOperator, "pool_changed"), lab); err != nil {
+		if _, err := book.EnsurePool(t.Context(), netdbtest.Who(ipam.ByOperator, "pool_changed"), lab); err != nil {
 			t.Fatal(err)
 		}
 	}

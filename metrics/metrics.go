@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -109,7 +109,7 @@ func (m *Metrics) begin() {
 		m.conflicts.WithLabelValues(string(w))
 		m.incomplete.WithLabelValues(string(w))
 	}
-	for _, reason := range []string{netdb.SeenOnWire, watchdog.ReasonStill, watchdog.ReasonClaimed} {
+	for _, reason := range []string{ipam.SeenOnWire, watchdog.ReasonStill, watchdog.ReasonClaimed} {
 		m.quarantined.WithLabelValues(reason)
 	}
 	for _, kind := range []string{reconciler.Adopt, reconciler.Bind, reconciler.Pause, reconciler.Still, reconciler.Resume, reconciler.Quarantine, reconciler.Clear} {
@@ -118,9 +118,9 @@ func (m *Metrics) begin() {
 	for _, kind := range []string{reconciler.Reap, reconciler.Expire} {
 		m.reaped.WithLabelValues(kind)
 	}
-	for _, cause := range []string{netdb.ByTraffic, netdb.ByCall} {
+	for _, cause := range []string{ipam.ByTraffic, ipam.ByCall} {
 		m.wakeSeconds.WithLabelValues(cause)
-		for _, r := range []netdb.FlightResult{netdb.Woken, netdb.TimedOut, netdb.Refused, netdb.Released, netdb.CalledOff} {
+		for _, r := range []ipam.FlightResult{ipam.Woken, ipam.TimedOut, ipam.Refused, ipam.Released, ipam.CalledOff} {
 			m.wakes.WithLabelValues(cause, string(r))
 		}
 	}
@@ -145,23 +145,23 @@ func (m *Metrics) Commit(took time.Duration, batch int) {
 	m.batchSize.Observe(float64(batch))
 }
 
-func (m *Metrics) Change(c netdb.Change) {
-	if c.Subject != netdb.OfLease {
+func (m *Metrics) Change(c ipam.Change) {
+	if c.Subject != ipam.OfLease {
 		return
 	}
 	m.changes.WithLabelValues(string(c.From), string(c.To)).Inc()
 	switch {
-	case c.Who.Reason == netdb.ConflictSeen:
+	case c.Who.Reason == ipam.ConflictSeen:
 		m.conflicts.WithLabelValues(witnessOf(c)).Inc()
-	case c.To == netdb.Quarantined && c.From != netdb.Quarantined:
+	case c.To == ipam.Quarantined && c.From != ipam.Quarantined:
 		m.quarantined.WithLabelValues(c.Who.Reason).Inc()
-	case c.To == netdb.Releasing, c.From == netdb.Reserved && c.To == netdb.Free:
+	case c.To == ipam.Releasing, c.From == ipam.Reserved && c.To == ipam.Free:
 		m.releases.WithLabelValues(c.Who.Reason).Inc()
 	}
 }
 
 // witnessOf is who saw first what a change was made for.
-func witnessOf(c netdb.Change) string {
+func witnessOf(c ipam.Change) string {
 	if seen := census.ParseEvidence(c.Evidence); len(seen) > 0 {
 		return string(seen[0].Witness)
 	}
@@ -192,7 +192,7 @@ func (m *Metrics) Allocated(r *allocator.Result, err error, took time.Duration) 
 	}
 }
 
-func (m *Metrics) Confirmed(_ *netdb.Lease, took time.Duration) {
+func (m *Metrics) Confirmed(_ *ipam.Lease, took time.Duration) {
 	m.releaseSeconds.Observe(took.Seconds())
 }
 

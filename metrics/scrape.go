@@ -10,6 +10,7 @@ import (
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/server"
@@ -25,7 +26,7 @@ type Daemon struct {
 	Book       *netdb.Book
 	Board      *census.Board
 	Bridges    *bridge.Group
-	Unready    func(*netdb.Pool) error // why a pool cannot give, as far as its bridge goes
+	Unready    func(*ipam.Pool) error // why a pool cannot give, as far as its bridge goes
 	Watchdog   *watchdog.Watchdog
 	Reconciler *reconciler.Reconciler
 	Server     *server.Server
@@ -144,14 +145,14 @@ func (s scrape) pools(gauge gauger) {
 		}
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
 		exhausted, _ := s.Server.Exhausted(u.Pool.UID)
-		drains := u.Pool.State == netdb.PoolDraining
+		drains := u.Pool.State == ipam.PoolDraining
 		gauge(descExhausted, one(exhausted && !drains), u.Pool.Name, family)
 		gauge(descPoolReady, one(s.Unready(&u.Pool) == nil), u.Pool.Name, family)
 		gauge(descGeneration, float64(u.Pool.Generation), u.Pool.Name, family)
 		gauge(descDraining, one(drains), u.Pool.Name, family)
 		gauge(descOutside, float64(u.Outside), u.Pool.Name, family)
 		gauge(descCap, float64(u.QuarantineCap), u.Pool.Name, family)
-		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(netdb.Free))
+		gauge(descAddresses, float64(u.Free), u.Pool.Name, family, string(ipam.Free))
 		gauge(descAddresses, float64(u.Kept), u.Pool.Name, family, "kept")
 		for state, n := range u.ByState {
 			gauge(descAddresses, float64(n), u.Pool.Name, family, string(state))
@@ -175,7 +176,7 @@ func (s scrape) releases(gauge gauger) {
 	}
 	var oldest time.Duration
 	now := s.Book.Now()
-	for _, l := range s.Book.InState(netdb.Releasing) {
+	for _, l := range s.Book.InState(ipam.Releasing) {
 		oldest = max(oldest, now.Since(l.Since))
 	}
 	gauge(descOldest, oldest.Seconds())

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 var (
@@ -22,9 +22,9 @@ var quietFor = []struct {
 }{{"1s", time.Second}, {"1m", time.Minute}, {"10m", 10 * time.Minute}, {"1h", time.Hour}, {"24h", 24 * time.Hour}}
 
 // Woken counts a wake that ended.
-func (m *Metrics) Woken(f *netdb.Flight, r netdb.FlightResult, took time.Duration) {
+func (m *Metrics) Woken(f *ipam.Flight, r ipam.FlightResult, took time.Duration) {
 	m.wakes.WithLabelValues(f.Cause.By, string(r)).Inc()
-	if r == netdb.Woken {
+	if r == ipam.Woken {
 		m.wakeSeconds.WithLabelValues(f.Cause.By).Observe(took.Seconds())
 	}
 }

@@ -3,62 +3,29 @@ package netdb
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/ipam"
 )
-
-// An Adoption gives an address that is not held to the one workload that
-// lives with it: the repair of a book that lost the lease.
-type Adoption struct {
-	Addr netip.Addr
-	// PrefixLen is as of a [Lease]. 0 takes what the address's row is of, or what this book
-	// last knew of the lease ID.
-	PrefixLen int
-	// Rev is that of the address's row (cooling or quarantined) on which it
-	// was decided; 0 when there was none.
-	Rev int64
-	// ID is the lease id that the workload carries. It stays when it is a
-	// UUID, this book never ended that lease, and knows it as no other's;
-	// else the lease gets a new one. It may be empty.
-	ID      string
-	Sandbox string
-	// UID, when empty, is what this book last knew of the lease ID, else the
-	// sandbox's name.
-	UID string
-	// Interface, when empty, is what this book last knew of the lease ID, else
-	// the first of eth0, eth1, … on which the sandbox holds no lease here.
-	Interface string
-	Binding
-	Evidence json.RawMessage // what the witnesses report; a JSON array, may be empty
-
-	// What another book says of the lease; the zero of each where none does. A late cancel
-	// of an attempt below Attempt releases nothing.
-	Attempt int64
-	Labels  map[string]string
-	Created Stamp
-	PoolUID string // the pool that it was a row of, inside or outside; see [Book.QuarantineFormer]
-	Sleep   *Sleep // how its sandbox is paused and woken, checked; what wakes it just now, too
-}
 
 // Adopt writes a bound lease for an address that is free, cools or is
 // quarantined. If its row is not the one that the decision was made on, the
-// answer is [ErrStale]; when the sandbox holds a lease on the interface that
-// was named, [OwnedError]; [ErrNotInPool] for an address that no pool could
-// give, [ErrState] for one that is held, and [ErrTaken] for one that an
+// answer is [ipam.ErrStale]; when the sandbox holds a lease on the interface that
+// was named, [ipam.OwnedError]; [ipam.ErrNotInPool] for an address that no pool could
+// give, [ipam.ErrState] for one that is held, and [ipam.ErrTaken] for one that an
 // unreadable row names.
 //
 // A lease that the history knows comes back as it was: id, incarnation and
 // interface. So a client that still names it is understood.
-func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
+func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
 	past, err := b.prepareAdoption(ctx, &a)
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
-	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) { return t.adopt(who, a, past) })
+	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) { return t.adopt(who, a, past) })
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
@@ -67,12 +34,12 @@ func (b *Book) Adopt(ctx context.Context, who Who, a Adoption) (*Lease, error) {
 
 // prepareAdoption checks an adoption and completes it from the last change of
 // its lease id, which comes back when it is about the same workload.
-func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error) {
-	if err := cmp.Or(checkName("sandbox", a.Sandbox), a.Binding.Check(), checkSeen(a.Evidence)); err != nil {
+func (b *Book) prepareAdoption(ctx context.Context, a *ipam.Adoption) (*ipam.Change, error) {
+	if err := cmp.Or(ipam.CheckName("sandbox", a.Sandbox), a.Binding.Check(), ipam.CheckSeen(a.Evidence)); err != nil {
 		return nil, err
 	}
 	if a.Interface != "" {
-		if err := checkInterface(a.Interface); err != nil {
+		if err := ipam.CheckInterface(a.Interface); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +50,7 @@ func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error
 	switch {
 	case err != nil:
 		return nil, err
-	case past != nil && !a.continues(past):
+	case past != nil && !continues(a, past):
 		a.ID, past = "", nil
 	case past != nil:
 		a.UID = past.UID
@@ -95,32 +62,32 @@ func (b *Book) prepareAdoption(ctx context.Context, a *Adoption) (*Change, error
 	if a.UID == "" {
 		a.UID = a.Sandbox
 	}
-	return past, checkName("uid", a.UID)
+	return past, ipam.CheckName("uid", a.UID)
 }
 
 // continues reports whether the workload is the one that the change was about.
-func (a *Adoption) continues(past *Change) bool {
+func continues(a *ipam.Adoption, past *ipam.Change) bool {
 	return past.Addr == a.Addr && past.Sandbox == a.Sandbox && past.UID != "" &&
 		(a.UID == "" || a.UID == past.UID) && (a.Interface == "" || a.Interface == past.Interface)
 }
 
-func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
-	pool, err := t.poolOfFormer(&Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
+func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Lease, error) {
+	pool, err := t.poolOfFormer(&ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 	if err != nil {
 		return nil, err
 	}
 	old := t.at(a.Addr)
 	if rev := revOf(old); rev != a.Rev {
-		return nil, fmt.Errorf("%w: its row is at %d, not %d", ErrStale, rev, a.Rev)
+		return nil, fmt.Errorf("%w: its row is at %d, not %d", ipam.ErrStale, rev, a.Rev)
 	}
-	if old != nil && old.State != Cooling && old.State != Quarantined {
-		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ErrState, old.State, old.Sandbox)
+	if old != nil && old.State != ipam.Cooling && old.State != ipam.Quarantined {
+		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ipam.ErrState, old.State, old.Sandbox)
 	}
 	if err := t.adoptsPrefix(pool, &a, old); err != nil {
 		return nil, err
 	}
-	now := Lease{
-		Addr: a.Addr, PrefixLen: a.PrefixLen, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: Bound,
+	now := ipam.Lease{
+		Addr: a.Addr, PrefixLen: a.PrefixLen, ID: a.ID, PoolUID: pool.UID, Pool: pool.Name, State: ipam.Bound,
 		Sandbox: a.Sandbox, UID: a.UID, Interface: a.Interface, Attempt: max(a.Attempt, 1), Labels: a.Labels, Created: a.Created,
 		Containers: a.Containers, Netns: a.Netns, HostInterface: a.HostInterface, MAC: a.MAC, Plug: a.Plug,
 	}
@@ -138,7 +105,7 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 		}
 	}
 	if held := t.open(now.Owner()); held != nil {
-		return nil, &OwnedError{held}
+		return nil, &ipam.OwnedError{Lease: held}
 	}
 	if now.ID != "" {
 		if err := t.keepID(&now, old); err != nil {
@@ -159,10 +126,10 @@ func (t *tx) adopt(who Who, a Adoption, past *Change) (*Lease, error) {
 
 // adoptsPrefix completes an adoption by the delegated prefix that it is of. What an address
 // in one shows is not that its workload has the prefix, unless it is the row's own.
-func (t *tx) adoptsPrefix(p *Pool, a *Adoption, old *Lease) error {
+func (t *tx) adoptsPrefix(p *ipam.Pool, a *ipam.Adoption, old *ipam.Lease) error {
 	if old != nil && old.PrefixLen != 0 {
 		if old.ID != a.ID && (old.UID != a.UID || a.Addr != old.Addr) {
-			return fmt.Errorf("%w: it is in the delegated prefix %s, which is %s", ErrState, old.Text(), old.State)
+			return fmt.Errorf("%w: it is in the delegated prefix %s, which is %s", ipam.ErrState, old.Text(), old.State)
 		}
 		a.Addr, a.PrefixLen = old.Addr, old.PrefixLen
 		return nil
@@ -170,16 +137,16 @@ func (t *tx) adoptsPrefix(p *Pool, a *Adoption, old *Lease) error {
 	if a.PrefixLen == 0 {
 		return nil
 	}
-	return t.checkFormer(p, &Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
+	return t.checkFormer(p, &ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 }
 
 // keepID takes an adopted lease's id away when it is another row's, or when
 // the lease has ended: an id is never used again. The row of a lease that was
 // quarantined is that lease's own. The file is read in the transaction, because
 // the lease may have ended since the history was read.
-func (t *tx) keepID(now, old *Lease) error {
+func (t *tx) keepID(now, old *ipam.Lease) error {
 	if row := t.lease(now.ID); row != nil {
-		if row != old || old.State != Quarantined || old.Owner() != now.Owner() {
+		if row != old || old.State != ipam.Quarantined || old.Owner() != now.Owner() {
 			now.ID = ""
 			return nil
 		}

@@ -9,25 +9,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 var (
-	reconciler = Who(netdb.ByReconciler, "adopted")
-	operator   = Who(netdb.ByOperator, "set_aside")
+	reconciler = Who(ipam.ByReconciler, "adopted")
+	operator   = Who(ipam.ByOperator, "set_aside")
 	two        = netip.MustParseAddr("10.8.64.2")
 	nobodys    = "01a1fdb6-0028-705b-b6df-000000000000" // a lease id of another book
 )
 
 // adoption is that of the sandbox "a" on an address, whose row is at rev.
-func adoption(addr netip.Addr, rev int64, id string) netdb.Adoption {
-	return netdb.Adoption{Addr: addr, Rev: rev, ID: id, Sandbox: "a", Evidence: evidence,
-		Binding: netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}, MAC: "02-00-00-00-00-0A"}}
+func adoption(addr netip.Addr, rev int64, id string) ipam.Adoption {
+	return ipam.Adoption{Addr: addr, Rev: rev, ID: id, Sandbox: "a", Evidence: evidence,
+		Binding: ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: "c"}}, MAC: "02-00-00-00-00-0A"}}
 }
 
 // lose deletes a lease's row by hand, on a book that is closed for it.
-func lose(t *testing.T, b *netdb.Book, l *netdb.Lease, allow ...string) *netdb.Book {
+func lose(t *testing.T, b *netdb.Book, l *ipam.Lease, allow ...string) *netdb.Book {
 	t.Helper()
 	path := b.Info().Path
 	Close(t, b)
@@ -36,7 +37,7 @@ func lose(t *testing.T, b *netdb.Book, l *netdb.Lease, allow ...string) *netdb.B
 }
 
 // reserveAs gives an incarnation of the sandbox "a" an address.
-func reserveAs(t *testing.T, b *netdb.Book, uid, iface string) *netdb.Lease {
+func reserveAs(t *testing.T, b *netdb.Book, uid, iface string) *ipam.Lease {
 	t.Helper()
 	c, err := b.Pick(b.Pools()[0].UID, Policy)
 	if err != nil {
@@ -51,7 +52,7 @@ func reserveAs(t *testing.T, b *netdb.Book, uid, iface string) *netdb.Lease {
 }
 
 // setAside brings a lease of "a-1" on eth7 into quarantine under its own id.
-func setAside(t *testing.T, b *netdb.Book) *netdb.Lease {
+func setAside(t *testing.T, b *netdb.Book) *ipam.Lease {
 	t.Helper()
 	l := reserveAs(t, b, "a-1", "eth7")
 	r, err := b.Release(ctx, client, l.ID, "", 0)
@@ -69,86 +70,86 @@ func setAside(t *testing.T, b *netdb.Book) *netdb.Lease {
 // incarnation and its interface. R1 is the row that was deleted by hand.
 func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before     func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption)
+		before     func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption)
 		sameID     bool
 		uid, iface string
 	}{
-		"a free address, an id of another book": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"a free address, an id of another book": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			return b, adoption(two, 0, nobodys)
 		}, true, "a", "eth0"},
-		"a free address, no id": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"a free address, no id": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			return b, adoption(two, 0, "")
 		}, false, "a", "eth0"},
-		"an id that is no UUID": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"an id that is no UUID": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			return b, adoption(two, 0, "my-lease")
 		}, false, "a", "eth0"},
-		"a UUID spelled in capitals": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"a UUID spelled in capitals": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			return b, adoption(two, 0, "01A1FDB6-0028-705B-B6DF-000000000000")
 		}, false, "a", "eth0"},
-		"a row that was deleted by hand": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"a row that was deleted by hand": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			return lose(t, b, l), adoption(l.Addr, 0, l.ID)
 		}, true, "a-1", "eth7"},
-		"deleted by hand while it was releasing": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"deleted by hand while it was releasing": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 				t.Fatal(err)
 			}
 			return lose(t, b, l), adoption(l.Addr, 0, l.ID)
 		}, true, "a-1", "eth7"},
-		"deleted by hand, and another incarnation is named": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"deleted by hand, and another incarnation is named": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			a := adoption(l.Addr, 0, l.ID)
 			a.UID = "a-2"
 			return lose(t, b, l), a
 		}, false, "a-2", "eth0"},
-		"deleted by hand, and another interface is named": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"deleted by hand, and another interface is named": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			a := adoption(l.Addr, 0, l.ID)
 			a.Interface = "eth1"
 			return lose(t, b, l), a
 		}, false, "a", "eth1"},
-		"deleted by hand, and its interface was taken since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"deleted by hand, and its interface was taken since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth0")
 			b = lose(t, b, l)
 			reserveAs(t, b, "a-1", "eth0")
 			return b, adoption(l.Addr, 0, l.ID)
 		}, false, "a-1", "eth1"},
-		"an id of this sandbox on another address": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"an id of this sandbox on another address": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			return lose(t, b, l, netdb.RowsHaveTheirLast), adoption(l.Addr.Next(), 0, l.ID)
 		}, false, "a", "eth0"},
-		"an id of another sandbox": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"an id of another sandbox": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := Reserve(t, b, "b")
 			return lose(t, b, l), adoption(l.Addr, 0, l.ID)
 		}, false, "a", "eth0"},
-		"its own lease cools": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"its own lease cools": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := Cool(t, b, reserveAs(t, b, "a-1", "eth7"))
 			return b, adoption(l.Addr, l.Rev, l.ID)
 		}, false, "a-1", "eth7"},
-		"its own lease ended, and left no row": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"its own lease ended, and left no row": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a-1", "eth7")
 			if _, err := b.Expire(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 				t.Fatal(err)
 			}
 			return b, adoption(l.Addr, 0, l.ID)
 		}, false, "a-1", "eth7"},
-		"another's lease cools": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"another's lease cools": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := Cool(t, b, Reserve(t, b, "b"))
 			return b, adoption(l.Addr, l.Rev, nobodys)
 		}, true, "a", "eth0"},
-		"it was taken for a stranger": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"it was taken for a stranger": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q, err := b.Quarantine(ctx, operator, two, evidence)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return b, adoption(two, q.Rev, nobodys)
 		}, true, "a", "eth0"},
-		"its own lease was set aside": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"its own lease was set aside": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			return b, adoption(q.Addr, q.Rev, q.ID)
 		}, true, "a-1", "eth7"},
-		"its own lease was set aside and cleared": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"its own lease was set aside and cleared": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			c, err := b.ClearAt(ctx, operator, q.ID, q.Rev, nil)
 			if err != nil {
@@ -156,7 +157,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			}
 			return b, adoption(c.Addr, c.Rev, c.ID)
 		}, false, "a-1", "eth7"},
-		"set aside, and the address was another's since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"set aside, and the address was another's since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			other := adoption(q.Addr, q.Rev, "")
 			other.Sandbox = "b"
@@ -167,11 +168,11 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			o = Cool(t, b, o)
 			return b, adoption(q.Addr, o.Rev, q.ID)
 		}, false, "a-1", "eth7"},
-		"the id of a lease that stands elsewhere": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"the id of a lease that stands elsewhere": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := reserveAs(t, b, "a", "eth0")
 			return b, adoption(l.Addr.Next(), 0, l.ID)
 		}, false, "a", "eth1"},
-		"the sandbox holds eth0 and eth1": {func(t *testing.T, b *netdb.Book) (*netdb.Book, netdb.Adoption) {
+		"the sandbox holds eth0 and eth1": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			reserveAs(t, b, "a", "eth0")
 			last := reserveAs(t, b, "a", "eth1")
 			return b, adoption(last.Addr.Next(), 0, nobodys)
@@ -186,7 +187,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Addr != a.Addr || got.State != netdb.Bound || got.Sandbox != "a" || got.UID != tt.uid || got.Interface != tt.iface {
+			if got.Addr != a.Addr || got.State != ipam.Bound || got.Sandbox != "a" || got.UID != tt.uid || got.Interface != tt.iface {
 				t.Errorf("adopted %+v, want uid %s on %s", got, tt.uid, tt.iface)
 			}
 			if (got.ID == a.ID) != tt.sameID {
@@ -204,7 +205,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			if a.Rev == 0 {
 				a.Rev = 1
 			}
-			if _, err := b.Adopt(ctx, reconciler, a); !errors.Is(err, netdb.ErrStale) {
+			if _, err := b.Adopt(ctx, reconciler, a); !errors.Is(err, ipam.ErrStale) {
 				t.Errorf("adopted twice on what was decided once: %v", err)
 			}
 		})
@@ -220,7 +221,7 @@ func TestAdoptedBackFromQuarantine(t *testing.T) {
 		t.Fatalf("%+v, %v, was %+v", got, err, q)
 	}
 	// The owner's wish to let it go is still understood.
-	if r, err := b.Release(ctx, client, q.ID, "a-1", 0); err != nil || r.State != netdb.Releasing {
+	if r, err := b.Release(ctx, client, q.ID, "a-1", 0); err != nil || r.State != ipam.Releasing {
 		t.Error(r, err)
 	}
 }
@@ -229,14 +230,14 @@ func TestAdoptedBackFromQuarantine(t *testing.T) {
 func TestRefusedAdoptions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
-	spec := netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Gateway: netip.MustParseAddr("10.8.64.1"), Bridge: "rt0"}
-	spec.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.201")}}
+	spec := ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Gateway: netip.MustParseAddr("10.8.64.1"), Bridge: "rt0"}
+	spec.Exclude = []ipam.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.201")}}
 	if _, err := b.EnsurePool(ctx, operator, spec); err != nil {
 		t.Fatal(err)
 	}
 	held, broken := reserveAs(t, b, "a", "eth0"), Reserve(t, b, "b")
 	cooling := Cool(t, b, Reserve(t, b, "c"))
-	bound, err := b.Bind(ctx, client, Reserve(t, b, "d").ID, 0, netdb.Binding{HostInterface: "veth1"})
+	bound, err := b.Bind(ctx, client, Reserve(t, b, "d").ID, 0, ipam.Binding{HostInterface: "veth1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,39 +252,39 @@ func TestRefusedAdoptions(t *testing.T) {
 	at := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	rev := b.Rev()
 	for name, tt := range map[string]struct {
-		who  netdb.Who
-		a    netdb.Adoption
-		with func(*netdb.Adoption)
+		who  ipam.Who
+		a    ipam.Adoption
+		with func(*ipam.Adoption)
 		want error
 	}{
-		"a row came since":                {reconciler, adoption(held.Addr, 0, ""), nil, netdb.ErrStale},
-		"the row went since":              {reconciler, adoption(at("10.8.64.50"), 7, ""), nil, netdb.ErrStale},
-		"the row changed since":           {reconciler, adoption(cooling.Addr, cooling.Rev-1, ""), nil, netdb.ErrStale},
-		"it is held":                      {reconciler, adoption(held.Addr, held.Rev, held.ID), func(a *netdb.Adoption) { a.Interface = "eth5" }, netdb.ErrState},
-		"it is bound":                     {reconciler, adoption(bound.Addr, bound.Rev, bound.ID), nil, netdb.ErrState},
-		"it is being released":            {reconciler, adoption(leaving.Addr, leaving.Rev, leaving.ID), nil, netdb.ErrState},
-		"outside every pool":              {reconciler, adoption(at("10.9.0.2"), 0, ""), nil, netdb.ErrNotInPool},
-		"excluded":                        {reconciler, adoption(at("10.8.64.200"), 0, ""), nil, netdb.ErrNotInPool},
-		"the gateway":                     {reconciler, adoption(at("10.8.64.1"), 0, ""), nil, netdb.ErrNotInPool},
-		"no address":                      {reconciler, adoption(netip.Addr{}, 0, ""), nil, netdb.ErrNotInPool},
-		"named by an unreadable row":      {reconciler, adoption(broken.Addr, 0, ""), nil, netdb.ErrTaken},
-		"by a client":                     {client, adoption(at("10.8.64.50"), 0, ""), nil, netdb.ErrState},
-		"by the allocator":                {allocator, adoption(at("10.8.64.50"), 0, ""), nil, netdb.ErrState},
-		"no sandbox":                      {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Sandbox = "" }, netdb.ErrInvalid},
-		"a uid that is not UTF-8":         {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.UID = "\xff" }, netdb.ErrInvalid},
-		"an interface with a slash":       {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Interface = "a/b" }, netdb.ErrInvalid},
-		"nothing that it is bound to":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Binding = netdb.Binding{} }, netdb.ErrInvalid},
-		"evidence that is no JSON":        {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Evidence = json.RawMessage("seen") }, netdb.ErrInvalid},
-		"evidence with nothing in it":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Evidence = json.RawMessage("[]") }, netdb.ErrInvalid},
-		"the named interface is held":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *netdb.Adoption) { a.Interface = "eth0" }, nil},
-		"and by what a history would say": {reconciler, adoption(at("10.8.64.50"), 0, held.ID), func(a *netdb.Adoption) { a.Interface = "eth0" }, nil},
+		"a row came since":                {reconciler, adoption(held.Addr, 0, ""), nil, ipam.ErrStale},
+		"the row went since":              {reconciler, adoption(at("10.8.64.50"), 7, ""), nil, ipam.ErrStale},
+		"the row changed since":           {reconciler, adoption(cooling.Addr, cooling.Rev-1, ""), nil, ipam.ErrStale},
+		"it is held":                      {reconciler, adoption(held.Addr, held.Rev, held.ID), func(a *ipam.Adoption) { a.Interface = "eth5" }, ipam.ErrState},
+		"it is bound":                     {reconciler, adoption(bound.Addr, bound.Rev, bound.ID), nil, ipam.ErrState},
+		"it is being released":            {reconciler, adoption(leaving.Addr, leaving.Rev, leaving.ID), nil, ipam.ErrState},
+		"outside every pool":              {reconciler, adoption(at("10.9.0.2"), 0, ""), nil, ipam.ErrNotInPool},
+		"excluded":                        {reconciler, adoption(at("10.8.64.200"), 0, ""), nil, ipam.ErrNotInPool},
+		"the gateway":                     {reconciler, adoption(at("10.8.64.1"), 0, ""), nil, ipam.ErrNotInPool},
+		"no address":                      {reconciler, adoption(netip.Addr{}, 0, ""), nil, ipam.ErrNotInPool},
+		"named by an unreadable row":      {reconciler, adoption(broken.Addr, 0, ""), nil, ipam.ErrTaken},
+		"by a client":                     {client, adoption(at("10.8.64.50"), 0, ""), nil, ipam.ErrState},
+		"by the allocator":                {allocator, adoption(at("10.8.64.50"), 0, ""), nil, ipam.ErrState},
+		"no sandbox":                      {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Sandbox = "" }, ipam.ErrInvalid},
+		"a uid that is not UTF-8":         {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.UID = "\xff" }, ipam.ErrInvalid},
+		"an interface with a slash":       {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Interface = "a/b" }, ipam.ErrInvalid},
+		"nothing that it is bound to":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Binding = ipam.Binding{} }, ipam.ErrInvalid},
+		"evidence that is no JSON":        {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Evidence = json.RawMessage("seen") }, ipam.ErrInvalid},
+		"evidence with nothing in it":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Evidence = json.RawMessage("[]") }, ipam.ErrInvalid},
+		"the named interface is held":     {reconciler, adoption(at("10.8.64.50"), 0, ""), func(a *ipam.Adoption) { a.Interface = "eth0" }, nil},
+		"and by what a history would say": {reconciler, adoption(at("10.8.64.50"), 0, held.ID), func(a *ipam.Adoption) { a.Interface = "eth0" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.with != nil {
 				tt.with(&tt.a)
 			}
 			got, err := b.Adopt(ctx, tt.who, tt.a)
-			var owned *netdb.OwnedError
+			var owned *ipam.OwnedError
 			if tt.want != nil && !errors.Is(err, tt.want) || tt.want == nil && (!errors.As(err, &owned) || owned.Lease.ID != held.ID) {
 				t.Errorf("adopted %+v, %v, want %v", got, err, tt.want)
 			}
@@ -302,7 +303,7 @@ func TestOneIDIsAdoptedOnce(t *testing.T) {
 	a, c := adoption(two, 0, nobodys), adoption(two.Next(), 0, nobodys)
 	c.Sandbox = "c"
 	errs := make(chan error, 2)
-	for _, one := range []netdb.Adoption{a, c} {
+	for _, one := range []ipam.Adoption{a, c} {
 		go func() {
 			_, err := b.Adopt(ctx, reconciler, one)
 			errs <- err
@@ -329,7 +330,7 @@ func TestAnAdoptedAddressIsOfferedNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: "b", UID: "b", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	b.Drop(c)
 	if next := Reserve(t, b, "b"); next.Addr == c.Addr {
 		t.Error("it was given to another sandbox")
@@ -351,5 +352,5 @@ func TestACandidateThatCoolsByNowIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: "b", UID: "b", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 }

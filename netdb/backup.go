@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 )
 
@@ -25,11 +26,11 @@ type Backup struct {
 // revision, checked, synced, and readable by its owner only. It comes to path whole or
 // not at all, and never over another file unless replace says so; a crash leaves
 // path+".partial" at the most, which the next backup to path replaces. A target that
-// cannot be written is a [FieldError], and says nothing about the book. One backup is
-// made at a time, else the answer is [ErrState].
+// cannot be written is an [ipam.FieldError], and says nothing about the book. One backup is
+// made at a time, else the answer is [ipam.ErrState].
 func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backup, err error) {
 	if !b.backing.TryLock() {
-		return out, fmt.Errorf("back up the book: %w: another backup is being made", ErrState)
+		return out, fmt.Errorf("back up the book: %w: another backup is being made", ipam.ErrState)
 	}
 	defer b.backing.Unlock()
 	if err := errors.Join(b.store.mayBackUp(path, replace), b.store.Look(bookfile.AllFiles)); err != nil {
@@ -37,7 +38,7 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 	}
 	partial := path + ".partial"
 	if err := makePartial(partial); err != nil {
-		return out, invalid("path", "%v", err)
+		return out, ipam.Invalid("path", "%v", err)
 	}
 	defer func() {
 		if err == nil {
@@ -55,11 +56,11 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 		flags = 0
 	}
 	if err := unix.Renameat2(unix.AT_FDCWD, partial, unix.AT_FDCWD, path, flags); err != nil {
-		return out, invalid("path", "name it %s: %v", path, err)
+		return out, ipam.Invalid("path", "name it %s: %v", path, err)
 	}
 	out.Path = path
 	if err := bookfile.SyncDir(filepath.Dir(path)); err != nil { // its name may not outlast a power loss
-		err = invalid("path", "%v", err)
+		err = ipam.Invalid("path", "%v", err)
 		if !replace { // else it is the only copy by now
 			err = errors.Join(err, os.Rename(path, partial))
 		}
@@ -71,11 +72,11 @@ func (b *Book) Backup(ctx context.Context, path string, replace bool) (out Backu
 // mayBackUp refuses a target that is no new file.
 func (s *store) mayBackUp(path string, replace bool) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-		return invalid("path", "%.200q is not an absolute, clean path", path)
+		return ipam.Invalid("path", "%.200q is not an absolute, clean path", path)
 	}
 	st, err := os.Lstat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return invalid("path", "%v", err)
+		return ipam.Invalid("path", "%v", err)
 	}
 	real := path
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
@@ -84,19 +85,19 @@ func (s *store) mayBackUp(path string, replace bool) error {
 	for _, part := range append(bookfile.Parts[:], bookfile.JournalEnd) {
 		own, missing := os.Stat(s.Path + part)
 		if real == s.Path+part || err == nil && missing == nil && os.SameFile(st, own) {
-			return invalid("path", "%s is the book itself, or beside it as a part", path)
+			return ipam.Invalid("path", "%s is the book itself, or beside it as a part", path)
 		}
 		if real == s.Path+bookfile.RebuildingEnd+part || real == s.Path+bookfile.RebuiltEnd+part {
-			return invalid("path", "%s is where a rebuild makes its book, and it is deleted by the next one; name another", path)
+			return ipam.Invalid("path", "%s is where a rebuild makes its book, and it is deleted by the next one; name another", path)
 		}
 	}
 	switch {
 	case err != nil:
 		return nil
 	case !st.Mode().IsRegular():
-		return invalid("path", "%s is there, and no regular file", path)
+		return ipam.Invalid("path", "%s is there, and no regular file", path)
 	case !replace:
-		return invalid("path", "%s is there already; name another, or say that it may be replaced", path)
+		return ipam.Invalid("path", "%s is there already; name another, or say that it may be replaced", path)
 	}
 	return nil
 }
@@ -122,10 +123,10 @@ func (s *store) copyInto(ctx context.Context, path string) (out Backup, err erro
 		if ctx.Err() != nil {
 			return out, fmt.Errorf("back up the book: %w", ctx.Err())
 		}
-		return out, invalid("path", "the copy cannot be written: %v", err) // not s.classify: it is not the book's disk
+		return out, ipam.Invalid("path", "the copy cannot be written: %v", err) // not s.classify: it is not the book's disk
 	}
 	if out.Bytes, err = sealCopy(path); err != nil {
-		return out, invalid("path", "%v", err)
+		return out, ipam.Invalid("path", "%v", err)
 	}
 	opts := *s.opts
 	opts.ReadOnly, opts.OnCommit = true, nil

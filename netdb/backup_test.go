@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -64,11 +65,11 @@ func TestBackupUnderLoad(t *testing.T) {
 			t.Errorf("%s: %v, %v", one.Path, st, err)
 		}
 		c := OpenAt(t, one.Path, reader)
-		got, err := c.History(ctx, netdb.Query{Limit: 1 << 20})
+		got, err := c.History(ctx, ipam.Query{Limit: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := b.History(ctx, netdb.Query{Limit: 1 << 20, Before: one.Rev + 1})
+		want, err := b.History(ctx, ipam.Query{Limit: 1 << 20, Before: one.Rev + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,7 @@ func TestBackupsThatAreRefused(t *testing.T) {
 		filepath.Join(dir, "none", "x"): "no such file", filepath.Join(small, "x"): "cannot be written",
 	} {
 		_, err := b.Backup(ctx, path, path == link || path == book)
-		if field := new(netdb.FieldError); !errors.As(err, &field) || field.Field != "path" || !strings.Contains(err.Error(), says) {
+		if field := new(ipam.FieldError); !errors.As(err, &field) || field.Field != "path" || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/group"
@@ -60,8 +61,8 @@ func change[T any](ctx context.Context, w *writer, fn func(*tx) (T, error)) (out
 }
 
 // changeLease is change of the row with an id.
-func (b *Book) changeLease(ctx context.Context, id string, fn func(*tx, *Lease) (*Lease, error)) (*Lease, error) {
-	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) {
+func (b *Book) changeLease(ctx context.Context, id string, fn func(*tx, *ipam.Lease) (*ipam.Lease, error)) (*ipam.Lease, error) {
+	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
 		l := t.lease(id)
 		if l == nil {
 			return nil, errEnded
@@ -185,7 +186,7 @@ type store struct {
 	opts  *Options
 	clock *elapsed.Clock
 	identity
-	holding atomic.Pointer[Holding] // whose it is; the lock holder's to change
+	holding atomic.Pointer[ipam.Holding] // whose it is; the lock holder's to change
 	sql     statements
 }
 
@@ -211,7 +212,7 @@ func open(path string, opts Options) (*Book, error) {
 	m.nameCount.Store(o.idx.rev)
 	h := &history{store: s, memory: m}
 	w := &writer{store: s, memory: m, opts: s.opts, clock: clock, staged: newOverlay()}
-	w.group = group.New(w)
+	w.group = group.New(w, ipam.ErrClosed)
 	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
 	w.upkeep = u
 	return &Book{memory: m, history: h, upkeep: u, store: s, writer: w, close: sync.OnceValue(func() error {
@@ -243,7 +244,7 @@ type Options struct {
 	// and changes answer ErrReadOnly.
 	ReadOnly bool
 	// Now dates changes. Nil: the machine's clocks.
-	Now func() Stamp
+	Now func() ipam.Stamp
 	// OnCommit is called with each commit's time and number of requests, before they
 	// are answered. The next commit waits for it, so it must not wait. May be nil.
 	OnCommit func(took time.Duration, batch int)
@@ -256,7 +257,7 @@ type Options struct {
 
 func (o *Options) check() error {
 	if o.Now == nil {
-		o.Now = Now
+		o.Now = ipam.Now
 	}
 	if o.meet == nil {
 		o.meet = func(string) {}
@@ -270,13 +271,13 @@ func (o *Options) check() error {
 	}
 	switch {
 	case o.Synchronous != "full" && o.Synchronous != "normal":
-		return invalid("synchronous", "%q is neither full nor normal", o.Synchronous)
+		return ipam.Invalid("synchronous", "%q is neither full nor normal", o.Synchronous)
 	case o.QuarantineShare <= 0 || o.QuarantineShare > 1:
-		return invalid("quarantine share", "%v is not above 0 and up to 1", o.QuarantineShare)
+		return ipam.Invalid("quarantine share", "%v is not above 0 and up to 1", o.QuarantineShare)
 	case o.Tombstone <= 0:
-		return invalid("tombstone", "%v is not a positive duration", o.Tombstone)
+		return ipam.Invalid("tombstone", "%v is not a positive duration", o.Tombstone)
 	case o.KeepChanges <= 0 || o.KeepFor <= 0:
-		return invalid("changes kept", "neither count (%d) nor age (%v) may be zero", o.KeepChanges, o.KeepFor)
+		return ipam.Invalid("changes kept", "neither count (%d) nor age (%v) may be zero", o.KeepChanges, o.KeepFor)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -47,7 +48,7 @@ func TestBookSurvivesARestart(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
-	bound, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}, MAC: "02:00:00:00:00:01"})
+	bound, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: "c"}}, MAC: "02:00:00:00:00:01"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +62,12 @@ func TestBookSurvivesARestart(t *testing.T) {
 	if err != nil || b.Epoch() != epoch || b.Rev() != rev {
 		t.Fatal(got, err, b.Epoch(), b.Rev())
 	}
-	if got.Addr != bound.Addr || got.State != netdb.Bound || got.Rev != bound.Rev || got.MAC != bound.MAC ||
+	if got.Addr != bound.Addr || got.State != ipam.Bound || got.Rev != bound.Rev || got.MAC != bound.MAC ||
 		len(got.Containers) != 1 || !got.Created.Wall.Equal(bound.Created.Wall) || got.Since.Boottime != bound.Since.Boottime {
 		t.Errorf("got %+v, want %+v", got, bound)
 	}
-	changes, err := b.History(ctx, netdb.Query{LeaseID: l.ID})
-	if err != nil || len(changes) != 2 || changes[0].To != netdb.Bound || changes[1].To != netdb.Reserved || changes[1].Who.Actor != netdb.ByAllocator {
+	changes, err := b.History(ctx, ipam.Query{LeaseID: l.ID})
+	if err != nil || len(changes) != 2 || changes[0].To != ipam.Bound || changes[1].To != ipam.Reserved || changes[1].Who.Actor != ipam.ByAllocator {
 		t.Errorf("history is %+v, %v", changes, err)
 	}
 }
@@ -105,8 +106,8 @@ func TestL10UnreadableRowsAreReportedAndKept(t *testing.T) {
 	if slices.Contains(b.Upcoming(b.Pools()[0].UID, 8, Policy), four) {
 		t.Error("10.8.64.4 is offered next")
 	}
-	_, err := b.PickAddr(netdb.Owner{PoolUID: b.Pools()[0].UID, UID: "wish", Interface: "eth0"}, four, Policy)
-	wantErr(t, err, netdb.ErrTaken)
+	_, err := b.PickAddr(ipam.Owner{PoolUID: b.Pools()[0].UID, UID: "wish", Interface: "eth0"}, four, Policy)
+	wantErr(t, err, ipam.ErrTaken)
 	if place := b.Place(four); place.Usable || !strings.Contains(place.Note, "cannot be read") {
 		t.Errorf("10.8.64.4 is %+v", place)
 	}
@@ -157,7 +158,7 @@ func TestL10RowsThatContradictThemselves(t *testing.T) {
 			if bad := b.Info().Unreadable; len(bad) != 1 {
 				t.Fatalf("unreadable rows: %+v", bad)
 			}
-			wish := netdb.Owner{PoolUID: p.UID, UID: "wish", Interface: "eth0"}
+			wish := ipam.Owner{PoolUID: p.UID, UID: "wish", Interface: "eth0"}
 			for a := netip.MustParseAddr("10.8.64.2"); a != netip.MustParseAddr("10.8.64.7"); a = a.Next() {
 				good := strings.Contains(tt.given, a.String())
 				if b.Place(a).Usable != good {
@@ -166,7 +167,7 @@ func TestL10RowsThatContradictThemselves(t *testing.T) {
 				if slices.Contains(b.Upcoming(p.UID, 8, Policy), a) && !good {
 					t.Errorf("%s is offered next", a)
 				}
-				if cand, err := b.PickAddr(wish, a, Policy); good != (err == nil) || !good && !errors.Is(err, netdb.ErrTaken) {
+				if cand, err := b.PickAddr(wish, a, Policy); good != (err == nil) || !good && !errors.Is(err, ipam.ErrTaken) {
 					t.Errorf("a wish for %s: %v", a, err)
 				} else if good {
 					b.Drop(cand)
@@ -313,7 +314,7 @@ func TestOpenRefusesWhatIsNotItsOwn(t *testing.T) {
 		opts := Options()
 		spoil(&opts)
 		_, err := netdb.Open(filepath.Join(dir, "never.db"), opts)
-		var fe *netdb.FieldError
+		var fe *ipam.FieldError
 		if !errors.As(err, &fe) || fe.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -459,7 +460,7 @@ func TestGroupCommitKeepsNeighboursApart(t *testing.T) {
 	realtest.Eventually(t, wait, "all callers to wait", func() bool { return b.Waiting() == callers })
 	unlock()
 	wg.Wait()
-	if u, _ := b.Usage(); u[0].ByState[netdb.Reserved] != callers*each*3/4 || u[0].Free != u[0].Size-uint64(callers*each*3/4) {
+	if u, _ := b.Usage(); u[0].ByState[ipam.Reserved] != callers*each*3/4 || u[0].Free != u[0].Size-uint64(callers*each*3/4) {
 		t.Errorf("usage %+v", u[0])
 	}
 	if largest < callers {
@@ -475,7 +476,7 @@ func TestARowChangedOutsideFailsAlone(t *testing.T) {
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
 	raw(t, path, fmt.Sprintf(`DELETE FROM leases WHERE address = '%s'`, l.Addr))
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/x"}); !errors.Is(err, netdb.ErrStale) {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{Netns: "/x"}); !errors.Is(err, ipam.ErrStale) {
 		t.Errorf("bind of a row that is gone: %v", err)
 	}
 	if _, ok := b.At(l.Addr); ok {

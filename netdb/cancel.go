@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -12,7 +13,7 @@ import (
 type tombstone struct {
 	attempt int64
 	rev     int64
-	at      Stamp
+	at      ipam.Stamp
 }
 
 // bury sets a sandbox uid's tombstone.
@@ -37,25 +38,25 @@ const MaxTombstones = 1 << 16
 // refused while it stands, also those whose Allocate arrives later. Open
 // leases of such attempts are released; they come back. Where the tombstone
 // stands already and no lease is open, nothing is written. One more than
-// [MaxTombstones] is [ErrTombstones]: a tombstone that was acknowledged stands for its
+// [MaxTombstones] is [ipam.ErrTombstones]: a tombstone that was acknowledged stands for its
 // time. The open leases are released all the same and come back beside that error, so
 // that a caller that ends what it has by cancelling never keeps it.
-func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) ([]*Lease, error) {
-	if err := checkName("uid", uid); err != nil {
+func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
+	if err := ipam.CheckName("uid", uid); err != nil {
 		return nil, err
 	}
 	if attempt < 1 {
-		return nil, invalid("attempt", "%d is below 1", attempt)
+		return nil, ipam.Invalid("attempt", "%d is below 1", attempt)
 	}
 	var full error
-	out, err := change(ctx, b.writer, func(t *tx) (out []*Lease, err error) {
+	out, err := change(ctx, b.writer, func(t *tx) (out []*ipam.Lease, err error) {
 		full = nil
 		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= t.opts.Tombstone {
 			if old.attempt == 0 && t.tombsFull() {
-				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ErrTombstones, t.idx.mostTombs)
+				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ipam.ErrTombstones, t.idx.mostTombs)
 			} else {
-				c := t.change(OfAttempt, who)
-				c.UID, c.Attempt, c.From, c.To = uid, attempt, Free, Cancelled
+				c := t.change(ipam.OfAttempt, who)
+				c.UID, c.Attempt, c.From, c.To = uid, attempt, ipam.Free, ipam.Cancelled
 				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, c.Rev, t.now}, change: c})
 			}
 		}
@@ -63,7 +64,7 @@ func (b *Book) Cancel(ctx context.Context, who Who, uid string, attempt int64) (
 			if l.Attempt > attempt {
 				continue
 			}
-			freed, err := t.setState(who, l, Releasing, nil)
+			freed, err := t.setState(who, l, ipam.Releasing, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -17,7 +18,7 @@ import (
 func TestF10ACancelIsAChange(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/24")
-	who := Who(netdb.ByClient, "attempt_cancelled")
+	who := Who(ipam.ByClient, "attempt_cancelled")
 	cancel := func(attempt, changes int64) {
 		t.Helper()
 		rev := b.Rev()
@@ -42,14 +43,14 @@ func TestF10ACancelIsAChange(t *testing.T) {
 	cancel(3, 2) // its lease is released
 	c.Pass(Options().Tombstone)
 	cancel(3, 1) // it stood no longer
-	past, err := b.History(ctx, netdb.Query{Sandbox: "u"})
+	past, err := b.History(ctx, ipam.Query{Sandbox: "u"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, ch := range past {
 		got = append(got, fmt.Sprintf("%s %d %s>%s", ch.Subject, ch.Attempt, ch.From, ch.To))
-		if ch.UID != "u" || ch.Who.Reason == "" || ch.At.IsZero() || ch.Subject == netdb.OfAttempt && (ch.Who != who || ch.Addr.IsValid()) {
+		if ch.UID != "u" || ch.Who.Reason == "" || ch.At.IsZero() || ch.Subject == ipam.OfAttempt && (ch.Who != who || ch.Addr.IsValid()) {
 			t.Errorf("%+v", ch)
 		}
 	}
@@ -73,7 +74,7 @@ func TestF10CancelsAlonePrune(t *testing.T) {
 		c.Pass(opts.Tombstone / 100) // a hundred stand
 	}
 	for when := range 2 {
-		past, err := b.History(ctx, netdb.Query{Limit: 10_000})
+		past, err := b.History(ctx, ipam.Query{Limit: 10_000})
 		if err != nil || len(past) > 100+128 {
 			t.Errorf("%d changes are kept of 100, %v", len(past), err)
 		}
@@ -114,7 +115,7 @@ func TestG12TombstonesAreBounded(t *testing.T) {
 	for when := range 2 {
 		rev := b.Rev()
 		for i := range 300 {
-			cancel(fmt.Sprint("flood", i), 1, netdb.ErrTombstones)
+			cancel(fmt.Sprint("flood", i), 1, ipam.ErrTombstones)
 		}
 		if n := netdb.Tombstones(b); n != most || b.Rev() != rev {
 			t.Errorf("%d tombstones, and %d changes of what was refused", n, b.Rev()-rev)
@@ -144,7 +145,7 @@ func TestG12FullTombstonesDoNotKeepLeases(t *testing.T) {
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Cancel(ctx, client, "full", 1); err != nil {
@@ -153,10 +154,10 @@ func TestG12FullTombstonesDoNotKeepLeases(t *testing.T) {
 	for when, open := range []int{1, 0} {
 		rev := b.Rev()
 		let, err := b.Cancel(ctx, client, l.UID, l.Attempt)
-		if !errors.Is(err, netdb.ErrTombstones) || len(let) != open || b.Rev() != rev+int64(open) {
+		if !errors.Is(err, ipam.ErrTombstones) || len(let) != open || b.Rev() != rev+int64(open) {
 			t.Errorf("cancel %d: %v, %v, %d changes", when, let, err, b.Rev()-rev)
 		}
-		if now, err := b.Lease(l.ID); err != nil || now.State != netdb.Releasing {
+		if now, err := b.Lease(l.ID); err != nil || now.State != ipam.Releasing {
 			t.Errorf("after cancel %d: %+v, %v", when, now, err)
 		}
 	}
@@ -181,11 +182,11 @@ func TestL5CancelBeforeAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := TryReserve(b, p, "a", Policy)
-	wantErr(t, err, netdb.ErrCancelled)
+	wantErr(t, err, ipam.ErrCancelled)
 	Close(t, b)
 	b = OpenAt(t, path, opts)
 	_, err = TryReserve(b, p, "a", Policy)
-	wantErr(t, err, netdb.ErrCancelled)
+	wantErr(t, err, ipam.ErrCancelled)
 	pick, _ := b.Pick(p.UID, Policy)
 	second := netdb.Reservation{Candidate: pick, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 2, BindWithin: time.Minute}
 	ls, err := b.Reserve(ctx, allocator, second)
@@ -196,7 +197,7 @@ func TestL5CancelBeforeAllocate(t *testing.T) {
 	if freed, err := b.Cancel(ctx, client, "a", 1); err != nil || len(freed) != 0 {
 		t.Fatal(freed, err)
 	}
-	if freed, err := b.Cancel(ctx, client, "a", 2); err != nil || len(freed) != 1 || freed[0].ID != ls[0].ID || freed[0].State != netdb.Releasing {
+	if freed, err := b.Cancel(ctx, client, "a", 2); err != nil || len(freed) != 1 || freed[0].ID != ls[0].ID || freed[0].State != ipam.Releasing {
 		t.Fatal(freed, err)
 	}
 	c.Pass(61 * time.Minute)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -54,7 +55,7 @@ func (b *Book) Check(ctx context.Context) ([]Violation, error) {
 		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
 	if b.writer.group.Closed() {
-		return nil, ErrClosed
+		return nil, ipam.ErrClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
@@ -114,7 +115,7 @@ func (c *checker) file(ctx context.Context) error {
 }
 
 func (c *checker) history(ctx context.Context, x *index) error {
-	last, sums := make(map[netip.Addr]Change), make(map[netip.Addr]int64)
+	last, sums := make(map[netip.Addr]ipam.Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
 	if err := sqlite.Each(ctx, c.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s sqlite.Scanner) error {
 		var sum int64
@@ -129,7 +130,7 @@ func (c *checker) history(ctx context.Context, x *index) error {
 		if !ch.Addr.IsValid() {
 			return nil
 		}
-		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !(ch.From == Free && ch.To == Bound) {
+		if before, ok := last[ch.Addr]; ok && before.To != ch.From && !(ch.From == ipam.Free && ch.To == ipam.Bound) {
 			// An adoption repairs a book whose row was lost, and the gap shows it.
 			c.broken(HistoryIsAChain, "%s: revision %d left it %s, %d found it %s", ch.Addr, before.Rev, before.To, ch.Rev, ch.From)
 		}
@@ -144,12 +145,12 @@ func (c *checker) history(ctx context.Context, x *index) error {
 			l = nil // a delegated prefix that it lies in has changes of its own
 		}
 		switch {
-		case l == nil && ch.To != Free && !slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) }):
+		case l == nil && ch.To != ipam.Free && !slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) }):
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
 		case l != nil && (l.State != ch.To || l.ID != ch.LeaseID || l.Rev != ch.Rev):
 			c.broken(RowsHaveTheirLast, "%s is %s at %d, revision %d made it %s", a, l.State, l.Rev, ch.Rev, ch.To)
-		case l != nil && l.sum() != sums[a]:
-			c.broken(RowsAreAsRecorded, "%s is not as revision %d made it: %s", a, ch.Rev, l.edited(ch))
+		case l != nil && rowSum(l) != sums[a]:
+			c.broken(RowsAreAsRecorded, "%s is not as revision %d made it: %s", a, ch.Rev, edited(l, ch))
 		}
 	}
 	for l := range x.byAddr.all() {
@@ -172,7 +173,7 @@ type alsoInto struct {
 func (s alsoInto) Scan(dest ...any) error { return s.Scanner.Scan(append(dest, s.last)...) }
 
 // edited names what differs between a row and the change that made it.
-func (l *Lease) edited(ch Change) string {
+func edited(l *ipam.Lease, ch ipam.Change) string {
 	var found []string
 	for _, col := range []struct{ name, is, was string }{
 		{"pool_uid", l.PoolUID, ch.PoolUID}, {"sandbox", l.Sandbox, ch.Sandbox}, {"uid", l.UID, ch.UID},
@@ -202,14 +203,14 @@ type Checked struct {
 // CheckNow walks every invariant of the book while changes go on, on a connection that
 // can only read. It is about one revision: commits wait while what is in memory is
 // copied, which takes some milliseconds for 60 000 leases, and not for the reading. One is
-// made at a time, else the answer is [ErrState].
+// made at a time, else the answer is [ipam.ErrState].
 func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 	if !b.checking.TryLock() {
-		return out, fmt.Errorf("check the book: %w: another check is being made", ErrState)
+		return out, fmt.Errorf("check the book: %w: another check is being made", ipam.ErrState)
 	}
 	defer b.checking.Unlock()
 	if b.writer.group.Closed() {
-		return out, ErrClosed
+		return out, ipam.ErrClosed
 	}
 	if err := b.store.Look(bookfile.AllFiles); err != nil {
 		return out, err // another book may lie where its own did

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
@@ -18,7 +19,7 @@ import (
 func (c *checker) freed(mem, fresh *poolIndex) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
-	at := func(q free.Queue, f free.Freed) (out []Range) { // what of a range a queue has at its revision
+	at := func(q free.Queue, f free.Freed) (out []ipam.Range) { // what of a range a queue has at its revision
 		for _, m := range q.Within(f.Range) {
 			if m.Rev == f.Rev {
 				out = append(out, m.Range)
@@ -58,10 +59,10 @@ func (c *checker) freed(mem, fresh *poolIndex) {
 
 // free compares what is free with what is left of the pool without its rows. It holds the
 // lock for reading: holds change without a commit.
-func (c *checker) free(pi *poolIndex, rows []Range) {
+func (c *checker) free(pi *poolIndex, rows []ipam.Range) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
-	taken := slices.Concat(rows, pi.pool.refused(), pi.blockedPrefixes)
+	taken := slices.Concat(rows, pi.pool.Refused(), pi.blockedPrefixes)
 	for a := range pi.offers {
 		taken = append(taken, ranges.Between(a, a))
 	}
@@ -71,8 +72,8 @@ func (c *checker) free(pi *poolIndex, rows []Range) {
 	for a := range pi.blocked {
 		taken = append(taken, ranges.Between(a, a))
 	}
-	rest := free.NewSet(free.Rest(pi.pool.hosts(), taken...)...)
-	claim := func(r Range, where string) {
+	rest := free.NewSet(free.Rest(pi.pool.Hosts(), taken...)...)
+	claim := func(r ipam.Range, where string) {
 		is := new(big.Int)
 		for _, part := range rest.Take(r) {
 			is.Add(is, part.Size())
@@ -108,8 +109,8 @@ func (c *checker) owners(x *index) {
 			}
 		}
 	}
-	seen := make(map[Owner]netip.Addr)
-	var before *Lease
+	seen := make(map[ipam.Owner]netip.Addr)
+	var before *ipam.Lease
 	for l := range x.byAddr.all() {
 		if before != nil && before.Range().Overlaps(l.Range()) {
 			c.broken(PrefixesAreApart, "%s is leased, and %s, too", before.Text(), l.Text())
@@ -138,7 +139,7 @@ func (c *checker) owners(x *index) {
 func (c *checker) memory(fresh *index) {
 	mem := c.mem.idx
 	for l := range fresh.byAddr.all() {
-		if m := mem.byAddr.at(l.Addr); m == nil || !reflect.DeepEqual(m.row(), l.row()) {
+		if m := mem.byAddr.at(l.Addr); m == nil || !reflect.DeepEqual(leaseRow(m), leaseRow(l)) {
 			c.broken(MemoryEqualsTable, "%s: the table has %+v, memory %+v", l.Addr, l, m)
 		}
 	}
@@ -153,7 +154,7 @@ func (c *checker) memory(fresh *index) {
 	if !maps.Equal(mem.names, fresh.names) {
 		c.broken(MemoryEqualsTable, "names of pools: %v in memory, %v in the table", mem.names, fresh.names)
 	}
-	if !maps.EqualFunc(mem.withheld, fresh.withheld, func(a, b Withheld) bool { return reflect.DeepEqual(a.row(), b.row()) }) {
+	if !maps.EqualFunc(mem.withheld, fresh.withheld, func(a, b ipam.Withheld) bool { return reflect.DeepEqual(withheldRow(&a), withheldRow(&b)) }) {
 		c.broken(MemoryEqualsTable, "withheld: %v in memory, %v in the table", mem.withheld, fresh.withheld)
 	}
 	for _, pi := range mem.order {
@@ -174,12 +175,12 @@ func (c *checker) memory(fresh *index) {
 		c.broken(MemoryEqualsTable, "interface names: %v in memory, %v in the table", a, b)
 	}
 	for _, n := range fresh.hostNames {
-		if !slices.ContainsFunc(fresh.byUID[n.UID], func(l *Lease) bool { return l.Interface == n.Interface }) && len(fresh.broken) == 0 {
+		if !slices.ContainsFunc(fresh.byUID[n.UID], func(l *ipam.Lease) bool { return l.Interface == n.Interface }) && len(fresh.broken) == 0 {
 			c.broken(NamesHaveLeases, "%s is leased to %q for %s, which has no lease", n.Name, n.UID, n.Interface)
 		}
 	}
-	if a, b := c.mem.Sleeps(), (&memory{idx: fresh}).Sleeps(); !slices.EqualFunc(a, b, func(a, b *Sleep) bool {
-		return a.LeaseID == b.LeaseID && a.Rev == b.Rev && a.sameAs(b) && a.Still == b.Still && a.flight() == b.flight()
+	if a, b := c.mem.Sleeps(), (&memory{idx: fresh}).Sleeps(); !slices.EqualFunc(a, b, func(a, b *ipam.Sleep) bool {
+		return a.LeaseID == b.LeaseID && a.Rev == b.Rev && sameSleep(a, b) && a.Still == b.Still && flightText(a) == flightText(b)
 	}) {
 		c.broken(MemoryEqualsTable, "sleeps: %v in memory, %v in the table", a, b)
 	}
@@ -188,19 +189,19 @@ func (c *checker) memory(fresh *index) {
 			c.broken(SleepsHaveLeases, "a sleep is recorded of lease %s, which is not open", id)
 		}
 	}
-	if a, b := c.mem.Slots(), (&memory{idx: fresh}).Slots(); !slices.EqualFunc(a, b, func(a, b *Slot) bool { return *a == *b }) {
+	if a, b := c.mem.Slots(), (&memory{idx: fresh}).Slots(); !slices.EqualFunc(a, b, func(a, b *ipam.Slot) bool { return *a == *b }) {
 		c.broken(MemoryEqualsTable, "slots: %v in memory, %v in the table", a, b)
 	}
 	for id, s := range fresh.slots {
 		switch l := fresh.byID[id]; {
 		case l == nil && len(fresh.broken) > 0:
-		case l == nil || !l.State.Open() && l.State != Releasing:
+		case l == nil || !l.State.Open() && l.State != ipam.Releasing:
 			c.broken(SlotsHaveLeases, "slot %s is of lease %s, which is not held", s.ID, id)
-		case IsSlotUID(l.UID) == s.Claimed:
+		case ipam.IsSlotUID(l.UID) == s.Claimed:
 			c.broken(SlotsHaveLeases, "slot %s is of sandbox uid %q, and claimed: %t", s.ID, l.UID, s.Claimed)
 		}
 	}
-	rows := make(map[string][]Range) // of each pool; a book may have as many pools as rows
+	rows := make(map[string][]ipam.Range) // of each pool; a book may have as many pools as rows
 	for l := range mem.byAddr.all() {
 		rows[l.PoolUID] = append(rows[l.PoolUID], l.Range())
 	}
@@ -210,13 +211,13 @@ func (c *checker) memory(fresh *index) {
 			c.broken(MemoryEqualsTable, "pool %s is not in memory", pi.pool.Name)
 			continue
 		}
-		if !reflect.DeepEqual(m.pool.row(), pi.pool.row()) {
+		if !reflect.DeepEqual(poolRow(m.pool), poolRow(pi.pool)) {
 			c.broken(MemoryEqualsTable, "pool %s: the table has %+v, memory %+v", pi.pool.Name, pi.pool, m.pool)
 		}
 		if m.outside != pi.outside {
 			c.broken(CountsEqualRecount, "pool %s counts %d outside, there are %d", pi.pool.Name, m.outside, pi.outside)
 		}
-		for _, s := range States() {
+		for _, s := range ipam.States() {
 			if m.count[s] != pi.count[s] {
 				c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.count[s], s, pi.count[s])
 			}
@@ -232,7 +233,7 @@ func (c *checker) memory(fresh *index) {
 	}
 }
 
-func addrsOf(ls []*Lease) (out []netip.Addr) {
+func addrsOf(ls []*ipam.Lease) (out []netip.Addr) {
 	for _, l := range ls {
 		out = append(out, l.Addr)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -88,7 +89,7 @@ func TestCheckNowThatCannot(t *testing.T) {
 		t.Errorf("the next: %v, %v", c.Found, err)
 	}
 	Close(t, b)
-	if _, err := b.CheckNow(ctx); !errors.Is(err, netdb.ErrClosed) {
+	if _, err := b.CheckNow(ctx); !errors.Is(err, ipam.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }

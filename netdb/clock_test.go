@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -38,7 +39,7 @@ func TestF20ACooldownUnderClocksThatJump(t *testing.T) {
 	if _, err := Clear(b, addr("10.8.64.2")); err != nil {
 		t.Fatal(err)
 	}
-	policy := netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: time.Minute, Strict: true}
+	policy := ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: time.Minute, Strict: true}
 	rests := func(want bool, when string) {
 		t.Helper()
 		c, err := b.Pick(pool.UID, policy)
@@ -75,7 +76,7 @@ func TestF20ACooldownUnderClocksThatJump(t *testing.T) {
 // like a packet that could not begin a wake, knows it by the moment of its last move.
 func TestAStampThatWasReadAgainIsTheSame(t *testing.T) {
 	path, opts := filepath.Join(t.TempDir(), "book.db"), Options()
-	opts.Now = netdb.Now
+	opts.Now = ipam.Now
 	b := OpenAt(t, path, opts)
 	Pool(t, b, "default", "10.8.64.0/24")
 	was, later := Reserve(t, b, "a"), Reserve(t, b, "b")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/group"
 )
@@ -115,7 +116,7 @@ func (w *writer) rollback(why error) error {
 // OfAll reports that the file, not a request, is the reason.
 func (w *writer) OfAll(err error) bool {
 	return errors.Is(err, ErrReadOnly) || errors.Is(err, ErrBusy) ||
-		errors.Is(err, ErrDamaged) || errors.Is(err, ErrClosed)
+		errors.Is(err, ErrDamaged) || errors.Is(err, ipam.ErrClosed)
 }
 
 // Committed is before the requests of a commit are answered.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -48,7 +49,7 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if u, _ := b.Usage(); u[0].ByState[netdb.Reserved] != 12 {
+	if u, _ := b.Usage(); u[0].ByState[ipam.Reserved] != 12 {
 		t.Errorf("usage %+v", u[0])
 	}
 }
@@ -127,20 +128,20 @@ func lockOut(t *testing.T, path string) (unlock func()) {
 // other; who waits for any commit, by each.
 func TestACommitWakesWhoWaitsForIt(t *testing.T) {
 	b := Open(t)
-	var l *netdb.Lease
+	var l *ipam.Lease
 	for _, step := range []struct {
 		name  string
 		do    func()
 		wakes string // of b(ound), r(eleasing), f(ree)
 	}{
 		{"allocate", func() { l = Reserve(t, b, "a") }, "f"},
-		{"bind", func() { l, _ = b.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/a"}) }, "b"},
-		{"bind again, which commits nothing", func() { l, _ = b.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/a"}) }, "-"},
+		{"bind", func() { l, _ = b.Bind(ctx, client, l.ID, 0, ipam.Binding{Netns: "/a"}) }, "b"},
+		{"bind again, which commits nothing", func() { l, _ = b.Bind(ctx, client, l.ID, 0, ipam.Binding{Netns: "/a"}) }, "-"},
 		{"release", func() { l, _ = b.Release(ctx, client, l.ID, "", 0) }, "br"},
 		{"confirm", func() { l, _ = b.Confirm(ctx, watchdog, l.ID, l.Rev, nil) }, "r"},
 		{"a pool", func() { Pool(t, b, "other", "10.8.65.0/24") }, ""},
 	} {
-		waiting := map[byte]<-chan struct{}{'b': b.Touched(netdb.Bound), 'r': b.Touched(netdb.Releasing), 'f': b.Touched(netdb.Free), '*': b.Changed()}
+		waiting := map[byte]<-chan struct{}{'b': b.Touched(ipam.Bound), 'r': b.Touched(ipam.Releasing), 'f': b.Touched(ipam.Free), '*': b.Changed()}
 		step.do()
 		want := map[byte]bool{'*': step.wakes != "-"}
 		for _, s := range []byte(step.wakes) {
@@ -160,7 +161,7 @@ func TestACommitWakesWhoWaitsForIt(t *testing.T) {
 		}
 	}
 	select {
-	case <-b.Touched(netdb.Bound, netdb.Paused):
+	case <-b.Touched(ipam.Bound, ipam.Paused):
 		t.Error("woken before any commit")
 	default:
 	}
@@ -173,13 +174,13 @@ func TestPagesPerCommit(t *testing.T) {
 	const leases = 200 // below what folds the log
 	b := OpenAt(t, t.TempDir()+"/book.db", Options())
 	p := Pool(t, b, "default", "10.8.64.0/20")
-	reserve := func(i int) *netdb.Lease {
+	reserve := func(i int) *ipam.Lease {
 		c, err := b.Pick(p.UID, Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer b.Drop(c)
-		ls, err := b.Reserve(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: "uid=0 pid=4242 (runner)", Reason: "allocated"}, netdb.Reservation{
+		ls, err := b.Reserve(ctx, ipam.Who{Actor: ipam.ByAllocator, Peer: "uid=0 pid=4242 (runner)", Reason: "allocated"}, netdb.Reservation{
 			Candidate: c, Sandbox: fmt.Sprintf("sandbox-%08d", i), UID: fmt.Sprintf("sandbox-%08d-incarnation", i), Interface: "eth0", Attempt: 1,
 			BindWithin: 10 * time.Minute, Labels: map[string]string{"runtime": "runc", "tenant": "a-tenant-of-this-runner"}})
 		if err != nil {
@@ -187,26 +188,26 @@ func TestPagesPerCommit(t *testing.T) {
 		}
 		return ls[0]
 	}
-	held := make([]*netdb.Lease, leases)
-	bind := func(i int) (*netdb.Lease, error) {
-		return b.Bind(ctx, client, held[i].ID, 0, netdb.Binding{
-			Containers: []netdb.Container{{Namespace: "default", ID: fmt.Sprintf("container-%08d", i)}}, Netns: fmt.Sprintf("/run/netns/sandbox-%08d", i),
+	held := make([]*ipam.Lease, leases)
+	bind := func(i int) (*ipam.Lease, error) {
+		return b.Bind(ctx, client, held[i].ID, 0, ipam.Binding{
+			Containers: []ipam.Container{{Namespace: "default", ID: fmt.Sprintf("container-%08d", i)}}, Netns: fmt.Sprintf("/run/netns/sandbox-%08d", i),
 			HostInterface: fmt.Sprintf("veth%08d", i), MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", i/256, i%256)})
 	}
 	for _, verb := range []struct {
 		name string
 		most float64 // pages a commit, on average
-		do   func(i int) (*netdb.Lease, error)
+		do   func(i int) (*ipam.Lease, error)
 	}{
-		{"allocate", 4, func(i int) (*netdb.Lease, error) { return reserve(i), nil }},
+		{"allocate", 4, func(i int) (*ipam.Lease, error) { return reserve(i), nil }},
 		{"bind", 3, bind},
 		{"bind again", 0, bind},
-		{"release", 3, func(i int) (*netdb.Lease, error) { return b.Release(ctx, client, held[i].ID, "", 0) }},
-		{"confirm", 4, func(i int) (*netdb.Lease, error) {
+		{"release", 3, func(i int) (*ipam.Lease, error) { return b.Release(ctx, client, held[i].ID, "", 0) }},
+		{"confirm", 4, func(i int) (*ipam.Lease, error) {
 			return b.Confirm(ctx, watchdog, held[i].ID, held[i].Rev, nil)
 		}},
-		{"allocate once more", 4, func(i int) (*netdb.Lease, error) { return reserve(leases + i), nil }},
-		{"expire", 6, func(i int) (*netdb.Lease, error) {
+		{"allocate once more", 4, func(i int) (*ipam.Lease, error) { return reserve(leases + i), nil }},
+		{"expire", 6, func(i int) (*ipam.Lease, error) {
 			return b.Expire(ctx, watchdog, held[i].ID, held[i].Rev, nil)
 		}},
 	} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -18,7 +19,7 @@ import (
 func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
-	file := []netdb.PoolSpec{spec("default", "10.8.64.0/24"), spec("second", "10.9.0.0/24"), spec("third", "10.10.0.0/24")}
+	file := []ipam.PoolSpec{spec("default", "10.8.64.0/24"), spec("second", "10.9.0.0/24"), spec("third", "10.10.0.0/24")}
 	var missing []string
 	configure := func(changed ...string) {
 		t.Helper()
@@ -33,8 +34,8 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	}
 	configure("default", "second", "third")
 	held := Reserve(t, b, "a")
-	pools := func() (of map[string]*netdb.Pool) {
-		of = make(map[string]*netdb.Pool)
+	pools := func() (of map[string]*ipam.Pool) {
+		of = make(map[string]*ipam.Pool)
 		for _, p := range b.Pools() {
 			of[p.Name] = p
 		}
@@ -48,7 +49,7 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	rev := b.Rev()
 	for range 2 {
 		configure()
-		if is := pools(); is["default"].Prefix != grown.Prefix || is["second"].State != netdb.PoolDraining || is["third"] != nil || b.Rev() != rev {
+		if is := pools(); is["default"].Prefix != grown.Prefix || is["second"].State != ipam.PoolDraining || is["third"] != nil || b.Rev() != rev {
 			t.Fatalf("%+v", is)
 		}
 		Close(t, b)
@@ -58,12 +59,12 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 	// One line is refused, and none is applied.
 	file[0].Prefix, file[1].MTU = spec("", "10.11.0.0/24").Prefix, 1400
 	file[0].Gateway = addr("10.11.0.1")
-	if out, err := b.Configure(ctx, operator, file); !errors.Is(err, netdb.ErrPoolNotEmpty) || out != nil || b.Rev() != rev || !strings.Contains(err.Error(), held.Addr.String()) {
+	if out, err := b.Configure(ctx, operator, file); !errors.Is(err, ipam.ErrPoolNotEmpty) || out != nil || b.Rev() != rev || !strings.Contains(err.Error(), held.Addr.String()) {
 		t.Fatalf("%v, %v", out, err)
 	}
 	file[0] = spec("default", "10.8.64.0/24")
 	configure("second")
-	if p := pools()["second"]; p.MTU != 1400 || p.State != netdb.PoolActive {
+	if p := pools()["second"]; p.MTU != 1400 || p.State != ipam.PoolActive {
 		t.Errorf("%+v", p)
 	}
 	// What one pool leaves another may have, whichever comes first.
@@ -77,7 +78,7 @@ func TestAnUnchangedConfigurationIsOldNews(t *testing.T) {
 		file[i].Bridge = "rt1"
 	}
 	rev = b.Rev()
-	var stays *netdb.PoolNotEmptyError
+	var stays *ipam.PoolNotEmptyError
 	if _, err := b.Configure(ctx, operator, file, "rt1", "rt2"); !errors.As(err, &stays) || stays.Bridge != "rt0" || b.Rev() != rev ||
 		len(stays.Effects) != 1 || stays.Effects[0].Lease.ID != held.ID || !strings.Contains(err.Error(), "rt0") {
 		t.Fatalf("%+v, %v", stays, err)
@@ -111,13 +112,13 @@ func TestAPoolIsRemovedAndGivenUpInOneCommit(t *testing.T) {
 			opts.OnCommit = func(_ time.Duration, batch int) { largest = max(largest, batch) }
 			b := OpenAt(t, path, opts)
 			stays, goes := spec("default", "10.8.64.0/24"), spec("goes", "10.9.0.0/24")
-			if _, err := b.Configure(ctx, operator, []netdb.PoolSpec{stays, goes}); err != nil {
+			if _, err := b.Configure(ctx, operator, []ipam.PoolSpec{stays, goes}); err != nil {
 				t.Fatal(err)
 			}
 			uid := set(t, b, netdb.PoolChange{Spec: goes, Generation: 7}).Pool.UID
 			changes := []func() error{
 				func() error { _, err := b.RemovePool(ctx, operator, uid, false); return err },
-				func() error { _, err := b.Configure(ctx, operator, []netdb.PoolSpec{stays}); return err },
+				func() error { _, err := b.Configure(ctx, operator, []ipam.PoolSpec{stays}); return err },
 			}
 			if first == "given up" {
 				slices.Reverse(changes)
@@ -139,7 +140,7 @@ func TestAPoolIsRemovedAndGivenUpInOneCommit(t *testing.T) {
 			}
 			Check(t, b)
 			_, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: goes, Generation: 7})
-			wantErr(t, err, netdb.ErrStaleGeneration)
+			wantErr(t, err, ipam.ErrStaleGeneration)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
@@ -23,8 +24,8 @@ const frameSize = 24 + 4096
 type logged struct {
 	path   string
 	log    []byte
-	acked  []*netdb.Lease // one in each commit, the last ones of the log
-	frames []int          // the last frame of the commit of each, from 1
+	acked  []*ipam.Lease // one in each commit, the last ones of the log
+	frames []int         // the last frame of the commit of each, from 1
 }
 
 // newLogged makes a book whose folded part has one lease and whose log has n.
@@ -286,7 +287,7 @@ func TestF14WhatAPowerLossLeftIsNoDamageLater(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var acked []*netdb.Lease
+			var acked []*ipam.Lease
 			if tt.torn {
 				acked = append(acked, Reserve(t, b, "behind the power loss"))
 			}

@@ -1,8 +1,8 @@
 // Package netdb remembers who holds which address, durably, and can prove
 // that it is consistent.
 //
-// It owns the lease book, one SQLite file in which ip is the PRIMARY KEY, and
-// the table of moves that an address may make. It guarantees that
+// It owns the lease book, one SQLite file in which ip is the PRIMARY KEY. What is in it,
+// and which moves an address may make, package ipam says. It guarantees that
 //
 //   - no address has two owners, ever;
 //   - a method that changes something returns after the change is durable, or

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
@@ -158,11 +159,6 @@ func (m *memory) Cancelled(uid string, attempt int64) bool {
 	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
 }
 
-// Actors lists every actor.
-func Actors() []Actor {
-	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
-}
-
 // Entries is how much memory has of a pool beside its rows: ranges, queues and counts.
 func Entries(b *Book, uid string) int {
 	pi := b.memory.idx.pools[uid]
@@ -171,4 +167,4 @@ func Entries(b *Book, uid string) int {
 }
 
 // Text is the address or the delegated prefix.
-func (c *Candidate) Text() string { return placeText(c.Addr, c.PrefixLen) }
+func (c *Candidate) Text() string { return ipam.TextOf(c.Addr, c.PrefixLen) }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -21,7 +21,7 @@ func (l *life) fill(t *testing.T) {
 		all.Go(func() {
 			a, err := TryReserve(l.book, l.book.Pools()[0], fmt.Sprint("more", i), eager)
 			if err == nil {
-				_, err = l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+				_, err = l.book.Bind(ctx, client, a.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: a.ID}}})
 			}
 			if err != nil {
 				t.Error(err)
@@ -55,8 +55,8 @@ func (l *life) end(t *testing.T) (e ended) {
 	l.done(t, err)
 	q, err := l.book.Withhold(ctx, watchdog, r.ID, r.Rev, evidence)
 	l.done(t, err)
-	_, err = l.book.Adopt(ctx, Who(netdb.ByReconciler, "repaired"), netdb.Adoption{Addr: q.Addr, Rev: q.Rev, Sandbox: "there",
-		Binding: netdb.Binding{MAC: "02:00:00:00:00:02"}})
+	_, err = l.book.Adopt(ctx, Who(ipam.ByReconciler, "repaired"), ipam.Adoption{Addr: q.Addr, Rev: q.Rev, Sandbox: "there",
+		Binding: ipam.Binding{MAC: "02:00:00:00:00:02"}})
 	l.done(t, err)
 	return ended{expired: a.ID, overrun: b.ID}
 }
@@ -64,7 +64,7 @@ func (l *life) end(t *testing.T) (e ended) {
 // wantGone is nil when a lease is gone, and the error when it is another.
 func wantGone(err error) error {
 	switch {
-	case errors.Is(err, netdb.ErrGone):
+	case errors.Is(err, ipam.ErrGone):
 		return nil
 	case err == nil:
 		return errors.New("a lease that has ended is there")
@@ -81,15 +81,15 @@ type step struct {
 
 // cycle is a lease's life, and what happens beside it.
 func (u *under) cycle(sandbox string) []step {
-	var lease *netdb.Lease
-	try := func(got *netdb.Lease, err error) error {
+	var lease *ipam.Lease
+	try := func(got *ipam.Lease, err error) error {
 		if err == nil {
 			lease = got
 		}
 		return err
 	}
 	var strange netip.Addr
-	here := netdb.Binding{MAC: "02:00:00:00:00:01"}
+	here := ipam.Binding{MAC: "02:00:00:00:00:01"}
 	return []step{
 		{name: "reserve", do: func() error { return try(TryReserve(u.book, u.book.Pools()[0], sandbox, eager)) }},
 		{name: "bind", do: func() error { return try(u.book.Bind(ctx, client, lease.ID, 0, here)) }},
@@ -101,7 +101,7 @@ func (u *under) cycle(sandbox string) []step {
 				return err
 			}
 			defer u.book.Drop(free)
-			_, err = u.book.Quarantine(ctx, Who(netdb.ByReconciler, "foreign"), free.Addr, evidence)
+			_, err = u.book.Quarantine(ctx, Who(ipam.ByReconciler, "foreign"), free.Addr, evidence)
 			strange = free.Addr
 			return err
 		}},
@@ -115,7 +115,7 @@ func (u *under) cycle(sandbox string) []step {
 		}},
 		{name: "release of an ended lease", do: func() error {
 			l, err := u.book.Release(ctx, client, u.ended.expired, "", 0)
-			if err == nil && l.State != netdb.Free {
+			if err == nil && l.State != ipam.Free {
 				err = fmt.Errorf("it is %s", l.State)
 			}
 			return err
@@ -128,17 +128,17 @@ func (u *under) cycle(sandbox string) []step {
 }
 
 // eager waits for no cooldown, so that a pool lasts for any number of lives.
-var eager = netdb.Policy{}
+var eager = ipam.Policy{}
 
 // remembered wants the history to tell all that was reported as it happened.
 func (l *life) remembered() error {
-	told, err := l.book.History(ctx, netdb.Query{Limit: 1 << 20})
+	told, err := l.book.History(ctx, ipam.Query{Limit: 1 << 20})
 	if err != nil {
 		return err
 	}
 	slices.Reverse(told) // the newest is the first
-	told = slices.DeleteFunc(told, func(c netdb.Change) bool { return c.Subject != netdb.OfLease })
-	if !slices.EqualFunc(told, l.changes, func(a, b netdb.Change) bool {
+	told = slices.DeleteFunc(told, func(c ipam.Change) bool { return c.Subject != ipam.OfLease })
+	if !slices.EqualFunc(told, l.changes, func(a, b ipam.Change) bool {
 		return a.Rev == b.Rev && a.Addr == b.Addr && a.LeaseID == b.LeaseID && a.From == b.From && a.To == b.To
 	}) {
 		return fmt.Errorf("the history has %d changes that are not the %d that were made", len(told), len(l.changes))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -241,7 +242,7 @@ func TestL13ADiskThatGarblesWhatItReads(t *testing.T) {
 	a := Reserve(t, l.book, "a")
 	known := l.rowsOf(l.book)
 	l.disk.Inject(func(op faultfs.Op) faultfs.Fault { return faultfs.Fault{Garbled: op.Kind == faultfs.Read} })
-	_, err := l.book.History(ctx, netdb.Query{})
+	_, err := l.book.History(ctx, ipam.Query{})
 	wantErr(t, err, netdb.ErrDamaged)
 	wantErr(t, err, netdb.ErrReadOnly)
 	since := l.book.Info().ReadOnlySince

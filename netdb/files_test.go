@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -451,7 +452,7 @@ func TestF16FilesTakenAway(t *testing.T) {
 				if _, err := b.Lease(a.ID); err != nil || b.Rev() != before {
 					t.Errorf("it knows %v at revision %d", err, b.Rev())
 				}
-				if past, err := b.History(ctx, netdb.Query{LeaseID: a.ID}); err != nil || len(past) != 1 {
+				if past, err := b.History(ctx, ipam.Query{LeaseID: a.ID}); err != nil || len(past) != 1 {
 					t.Errorf("its history is %v, %v", past, err)
 				}
 				if tk.kept {
@@ -502,7 +503,7 @@ func TestF16FilesTakenAway(t *testing.T) {
 }
 
 // want opens a book that has a lease.
-func want(t *testing.T, path string, l *netdb.Lease) {
+func want(t *testing.T, path string, l *ipam.Lease) {
 	t.Helper()
 	b, err := netdb.Open(path, Options())
 	if err != nil {
@@ -525,7 +526,7 @@ func TestF16FilesGoWhileACommitIsMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	_, err = b.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 1, BindWithin: time.Minute,
 		Unseen: func() error { return os.Rename(path+"-wal", path+"-wal.away") },
 	})
@@ -563,7 +564,7 @@ func TestF16NoAnswerFromAnotherBook(t *testing.T) {
 		}
 	}
 	before := contents(t, filepath.Dir(path))
-	if past, err := b.History(ctx, netdb.Query{LeaseID: theirs.ID}); len(past) > 0 {
+	if past, err := b.History(ctx, ipam.Query{LeaseID: theirs.ID}); len(past) > 0 {
 		t.Errorf("it answers %v, %v", past, err)
 	}
 	if err := b.Close(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -24,28 +25,28 @@ func TestWithholdFormer(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	id := uuid.NewString()
-	w := netdb.Withheld{Addr: addr("10.9.0.2"), State: netdb.Quarantined, LeaseID: id, Sandbox: "s", UID: "s", Interface: "eth0", Pool: "lab", Evidence: ofOldBook, Hold: "it was paused"}
+	w := ipam.Withheld{Addr: addr("10.9.0.2"), State: ipam.Quarantined, LeaseID: id, Sandbox: "s", UID: "s", Interface: "eth0", Pool: "lab", Evidence: ofOldBook, Hold: "it was paused"}
 	for range 2 { // the same again is the same
 		if err := b.WithholdFormer(ctx, operator, w); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cools := netdb.Withheld{Addr: addr("10.9.0.16"), PrefixLen: 28, State: netdb.Cooling, LeaseID: uuid.NewString()}
+	cools := ipam.Withheld{Addr: addr("10.9.0.16"), PrefixLen: 28, State: ipam.Cooling, LeaseID: uuid.NewString()}
 	if err := b.WithholdFormer(ctx, operator, cools); err != nil {
 		t.Fatal(err)
 	}
 	for what, c := range map[string]struct {
-		w    netdb.Withheld
+		w    ipam.Withheld
 		want error
 	}{
-		"an address that a pool gives":   {netdb.Withheld{Addr: addr("10.8.64.9")}, netdb.ErrGives},
-		"a prefix around a pool":         {netdb.Withheld{Addr: addr("10.8.0.0"), PrefixLen: 16}, netdb.ErrGives},
-		"a part of what is withheld":     {netdb.Withheld{Addr: addr("10.9.0.17")}, netdb.ErrTaken},
-		"without evidence":               {netdb.Withheld{Addr: addr("10.9.0.9"), State: netdb.Quarantined}, netdb.ErrInvalid},
-		"in a state that it cannot have": {netdb.Withheld{Addr: addr("10.9.0.9"), State: netdb.Bound}, netdb.ErrInvalid},
+		"an address that a pool gives":   {ipam.Withheld{Addr: addr("10.8.64.9")}, ipam.ErrGives},
+		"a prefix around a pool":         {ipam.Withheld{Addr: addr("10.8.0.0"), PrefixLen: 16}, ipam.ErrGives},
+		"a part of what is withheld":     {ipam.Withheld{Addr: addr("10.9.0.17")}, ipam.ErrTaken},
+		"without evidence":               {ipam.Withheld{Addr: addr("10.9.0.9"), State: ipam.Quarantined}, ipam.ErrInvalid},
+		"in a state that it cannot have": {ipam.Withheld{Addr: addr("10.9.0.9"), State: ipam.Bound}, ipam.ErrInvalid},
 	} {
 		if c.w.State == "" {
-			c.w.State = netdb.Cooling
+			c.w.State = ipam.Cooling
 		}
 		if err := b.WithholdFormer(ctx, operator, c.w); err == nil {
 			t.Errorf("%s: it is withheld", what)
@@ -60,9 +61,9 @@ func TestWithholdFormer(t *testing.T) {
 		t.Fatalf("withheld: %+v", got)
 	}
 	_, err := b.Lease(id)
-	wantErr(t, err, netdb.ErrGone)
+	wantErr(t, err, ipam.ErrGone)
 	lab := Pool(t, b, "lab", "10.9.0.0/24")
-	for want, state := range map[string]netdb.State{"10.9.0.2": netdb.Quarantined, "10.9.0.20": netdb.Cooling} {
+	for want, state := range map[string]ipam.State{"10.9.0.2": ipam.Quarantined, "10.9.0.20": ipam.Cooling} {
 		if l, ok := b.At(addr(want)); !ok || l.State != state || l.PoolUID != lab.UID {
 			t.Errorf("%s: %+v", want, l)
 		}
@@ -75,7 +76,7 @@ func TestWithholdFormerGateway(t *testing.T) {
 	for _, excluded := range []bool{false, true} {
 		b := Open(t)
 		Reserve(t, b, "routed")
-		w := netdb.Withheld{Addr: addr("10.8.64.1"), State: netdb.Quarantined, Sandbox: "s", UID: "s", Interface: "eth0", Evidence: ofOldBook, Hold: "it may be in use"}
+		w := ipam.Withheld{Addr: addr("10.8.64.1"), State: ipam.Quarantined, Sandbox: "s", UID: "s", Interface: "eth0", Evidence: ofOldBook, Hold: "it may be in use"}
 		if err := b.WithholdFormer(ctx, operator, w); err != nil {
 			t.Fatal(err)
 		}
@@ -84,16 +85,16 @@ func TestWithholdFormerGateway(t *testing.T) {
 		set(t, b, netdb.PoolChange{Spec: s})
 		s.Gateway = addr("10.8.64.254")
 		if excluded {
-			s.Exclude = []netdb.Range{{From: w.Addr, To: w.Addr}}
+			s.Exclude = []ipam.Range{{From: w.Addr, To: w.Addr}}
 		}
 		set(t, b, netdb.PoolChange{Spec: s})
 		l, there := b.At(w.Addr)
-		if there == excluded || there && (l.State != netdb.Quarantined || l.Hold != w.Hold) || len(b.Withheld()) > 0 != excluded {
+		if there == excluded || there && (l.State != ipam.Quarantined || l.Hold != w.Hold) || len(b.Withheld()) > 0 != excluded {
 			t.Errorf("excluded %v: it is %+v, and %+v are withheld", excluded, l, b.Withheld())
 		}
 		s.Exclude, s.Gateway = nil, w.Addr
 		if excluded {
-			refused(t, b, netdb.PoolChange{Spec: s}, netdb.ErrOverlap)
+			refused(t, b, netdb.PoolChange{Spec: s}, ipam.ErrOverlap)
 		}
 		Check(t, b)
 	}
@@ -105,20 +106,20 @@ func TestAFormerLeaseOutsideItsPool(t *testing.T) {
 	b := Open(t)
 	Pool(t, b, "other", "10.7.0.0/24")
 	p := Pool(t, b, "lab", "10.9.0.0/25")
-	live, err := b.Adopt(ctx, Who(netdb.ByReconciler, "rebuilt"), netdb.Adoption{Addr: addr("10.9.0.200"), ID: uuid.NewString(), Sandbox: "live", PoolUID: p.UID, Attempt: 7,
-		Binding: netdb.Binding{HostInterface: "veth1"}})
+	live, err := b.Adopt(ctx, Who(ipam.ByReconciler, "rebuilt"), ipam.Adoption{Addr: addr("10.9.0.200"), ID: uuid.NewString(), Sandbox: "live", PoolUID: p.UID, Attempt: 7,
+		Binding: ipam.Binding{HostInterface: "veth1"}})
 	if err != nil || live.PoolUID != p.UID || b.Outside(live) == "" || live.Attempt != 7 {
 		t.Fatalf("%+v, %v", live, err)
 	}
-	prefix, err := b.QuarantineFormer(ctx, operator, &netdb.Lease{Addr: addr("10.9.0.144"), PrefixLen: 28, PoolUID: p.UID}, ofOldBook)
+	prefix, err := b.QuarantineFormer(ctx, operator, &ipam.Lease{Addr: addr("10.9.0.144"), PrefixLen: 28, PoolUID: p.UID}, ofOldBook)
 	if err != nil || prefix.PoolUID != p.UID || prefix.PrefixLen != 28 {
 		t.Fatalf("%+v, %v", prefix, err)
 	}
-	for _, l := range []netdb.Lease{{Addr: addr("10.9.0.201")}, {Addr: addr("10.9.0.1"), PoolUID: p.UID}, {Addr: addr("10.9.0.202"), PoolUID: "none"}, {Addr: addr("10.6.0.0"), PrefixLen: 7, PoolUID: p.UID}} {
+	for _, l := range []ipam.Lease{{Addr: addr("10.9.0.201")}, {Addr: addr("10.9.0.1"), PoolUID: p.UID}, {Addr: addr("10.9.0.202"), PoolUID: "none"}, {Addr: addr("10.6.0.0"), PrefixLen: 7, PoolUID: p.UID}} {
 		_, err := b.QuarantineFormer(ctx, operator, &l, ofOldBook)
-		wantErr(t, err, netdb.ErrNotInPool)
+		wantErr(t, err, ipam.ErrNotInPool)
 	}
-	if l, err := b.QuarantineFormer(ctx, operator, &netdb.Lease{Addr: addr("10.7.0.9"), PoolUID: p.UID}, ofOldBook); err != nil || l.Pool != "other" {
+	if l, err := b.QuarantineFormer(ctx, operator, &ipam.Lease{Addr: addr("10.7.0.9"), PoolUID: p.UID}, ofOldBook); err != nil || l.Pool != "other" {
 		t.Errorf("in the pool that has it now: %+v, %v", l, err)
 	}
 	Check(t, b)
@@ -137,7 +138,7 @@ func TestAFormerLeaseOutsideItsPool(t *testing.T) {
 func TestKeepPools(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	old := OpenAt(t, path, Options())
-	said := []netdb.PoolSpec{spec("default", "10.8.64.0/28"), spec("gone", "10.7.0.0/24")}
+	said := []ipam.PoolSpec{spec("default", "10.8.64.0/28"), spec("gone", "10.7.0.0/24")}
 	if _, err := old.Configure(ctx, operator, said); err != nil {
 		t.Fatal(err)
 	}
@@ -164,20 +165,20 @@ func TestKeepPools(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Fatal(left, err)
 	}
-	wantErr(t, left[0], netdb.ErrOverlap)
+	wantErr(t, left[0], ipam.ErrOverlap)
 	if changed, err := b.Configure(ctx, operator, said); err != nil || len(changed) > 0 {
 		t.Errorf("the configuration changed %v, %v", changed, err)
 	}
-	got := make(map[string]*netdb.Pool)
+	got := make(map[string]*ipam.Pool)
 	for _, p := range b.Pools() {
 		got[p.Name] = p
 	}
-	if p := got["default"]; len(got) != 2 || p.UID != wide.UID || p.Generation != 7 || p.Prefix != wide.Prefix || got["drains"].State != netdb.PoolDraining || got["drains"].Generation != 2 {
+	if p := got["default"]; len(got) != 2 || p.UID != wide.UID || p.Generation != 7 || p.Prefix != wide.Prefix || got["drains"].State != ipam.PoolDraining || got["drains"].Generation != 2 {
 		t.Errorf("there are %+v", got)
 	}
 	// What was sent to one that is left out stays old, also where no configuration named it.
 	for _, c := range []netdb.PoolChange{{Spec: spec("default", "10.8.64.0/26"), Generation: 3}, {Spec: spec("gone", "10.7.0.0/24"), Generation: 1}, {Spec: spec("odd", "10.5.0.0/24"), Generation: 6}} {
-		refused(t, b, c, netdb.ErrStaleGeneration)
+		refused(t, b, c, ipam.ErrStaleGeneration)
 	}
 	Check(t, b)
 }
@@ -198,7 +199,7 @@ func TestARebuiltBookRestsWhatCooled(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := salvage.Book(to)
-	if err != nil || len(s.Leases) != 1 || s.Leases[0].State != netdb.Cooling {
+	if err != nil || len(s.Leases) != 1 || s.Leases[0].State != ipam.Cooling {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	b = OpenAt(t, path, opts)
@@ -213,7 +214,7 @@ func TestARebuiltBookRestsWhatCooled(t *testing.T) {
 	strict.Strict = true
 	c.Pass(Policy.Cooldown - time.Second)
 	_, err = TryReserve(b, p, "b", strict)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	c.Pass(time.Second)
 	if l, err := TryReserve(b, p, "b", strict); err != nil || l.Addr != cools.Addr {
 		t.Fatal(l, err)

@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 // unseen is a wire on which no workload is, and every witness answers.
-func unseen(*netdb.Lease) error { return nil }
+func unseen(*ipam.Lease) error { return nil }
 
 // free frees every row that has rested, in small batches.
-func free(t *testing.T, b *netdb.Book, p *netdb.Pool) (freed int) {
+func free(t *testing.T, b *netdb.Book, p *ipam.Pool) (freed int) {
 	t.Helper()
 	for {
 		rested := b.Rested(p.UID, Policy.Cooldown, nil, 16)
@@ -34,7 +35,7 @@ func free(t *testing.T, b *netdb.Book, p *netdb.Pool) (freed int) {
 
 // order gives the pool out and returns the addresses in the order in which they
 // were picked. The leases stay.
-func order(t *testing.T, b *netdb.Book, p *netdb.Pool, n int) (got []netip.Addr) {
+func order(t *testing.T, b *netdb.Book, p *ipam.Pool, n int) (got []netip.Addr) {
 	t.Helper()
 	for range n {
 		c, err := b.Pick(p.UID, Policy)
@@ -67,7 +68,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 			opts.Now = c.Now
 			b := OpenAt(t, path, opts)
 			p := Pool(t, b, "default", "10.8.64.0/29")
-			var leases []*netdb.Lease
+			var leases []*ipam.Lease
 			for i := range 5 {
 				leases = append(leases, Reserve(t, b, fmt.Sprint("s", i)))
 			}
@@ -82,7 +83,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 			if n := free(t, b, p); n != 5 {
 				t.Fatalf("%d of 5 are free", n)
 			}
-			if u, _ := b.Usage(); u[0].Free != 5 || u[0].ByState[netdb.Cooling] != 0 {
+			if u, _ := b.Usage(); u[0].Free != 5 || u[0].ByState[ipam.Cooling] != 0 {
 				t.Errorf("usage %+v", u[0])
 			}
 			var want []netip.Addr
@@ -101,14 +102,14 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 					t.Errorf("%s, given are %v, want %v", when, got, want)
 				}
 			}
-			if l, err := b.Release(ctx, client, leases[3].ID, "", 0); err != nil || l.State != netdb.Free {
+			if l, err := b.Release(ctx, client, leases[3].ID, "", 0); err != nil || l.State != ipam.Free {
 				t.Errorf("a late release of a lease whose address is free: %+v, %v", l, err)
 			}
 			// Its owner is one like any other by now, and a wish is for a free address.
 			if _, own := b.PickOwn(leases[0].Owner(), 0); own {
 				t.Error("an address that has rested is kept for its last owner")
 			}
-			if w, err := b.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, want[2], Policy); err != nil {
+			if w, err := b.PickAddr(ipam.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, want[2], Policy); err != nil {
 				t.Error(err)
 			} else {
 				b.Drop(w)
@@ -140,8 +141,8 @@ func TestF1AChurnLeavesNoRows(t *testing.T) {
 		Cool(t, b, l)
 		c.Pass(Policy.Cooldown / 10)
 		free(t, b, p)
-		if u, _ := b.Usage(); u[0].ByState[netdb.Cooling] >= 10 {
-			t.Fatalf("after %d sandboxes %d addresses cool", i+1, u[0].ByState[netdb.Cooling])
+		if u, _ := b.Usage(); u[0].ByState[ipam.Cooling] >= 10 {
+			t.Fatalf("after %d sandboxes %d addresses cool", i+1, u[0].ByState[ipam.Cooling])
 		}
 		if i%333 == 332 {
 			Close(t, b)
@@ -172,7 +173,7 @@ func TestF1AChurnLeavesNoRows(t *testing.T) {
 func TestF1WhatStaysCooling(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/29")
-	var leases []*netdb.Lease
+	var leases []*ipam.Lease
 	for i := range 5 {
 		leases = append(leases, Reserve(t, b, fmt.Sprint("s", i)))
 	}
@@ -191,10 +192,10 @@ func TestF1WhatStaysCooling(t *testing.T) {
 	if err != nil || offered.Addr != leases[0].Addr {
 		t.Fatal(offered, err)
 	}
-	if _, err := b.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), leases[1].Addr, evidence); err != nil {
+	if _, err := b.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), leases[1].Addr, evidence); err != nil {
 		t.Fatal(err)
 	}
-	n, err := b.Free(ctx, allocator, rested, func(l *netdb.Lease) error {
+	n, err := b.Free(ctx, allocator, rested, func(l *ipam.Lease) error {
 		if l.Addr == leases[2].Addr {
 			return errors.New("it is seen")
 		}
@@ -203,9 +204,9 @@ func TestF1WhatStaysCooling(t *testing.T) {
 	if n != 2 || err != nil {
 		t.Errorf("freed %d, %v; want two", n, err)
 	}
-	for i, want := range []netdb.State{netdb.Cooling, netdb.Quarantined, netdb.Cooling, netdb.Free, netdb.Free} {
+	for i, want := range []ipam.State{ipam.Cooling, ipam.Quarantined, ipam.Cooling, ipam.Free, ipam.Free} {
 		l, ok := b.At(leases[i].Addr)
-		if ok != (want != netdb.Free) || ok && l.State != want {
+		if ok != (want != ipam.Free) || ok && l.State != want {
 			t.Errorf("%s: %+v, want %s", leases[i].Addr, l, want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -30,8 +30,8 @@ func TestF22BindsAgainstAModel(t *testing.T) {
 
 // A use is what the model knows of how a lease is used.
 type use struct {
-	state       netdb.State
-	containers  []netdb.Container
+	state       ipam.State
+	containers  []ipam.Container
 	netns, host string
 }
 
@@ -40,14 +40,14 @@ func (u use) same(o use) bool {
 }
 
 // bind is what a binding makes of it.
-func (u use) bind(n netdb.Binding) (use, error) {
-	named := func(c netdb.Container) bool { return slices.Contains(n.Gone, c) }
+func (u use) bind(n ipam.Binding) (use, error) {
+	named := func(c ipam.Container) bool { return slices.Contains(n.Gone, c) }
 	if len(n.Containers)+len(n.Gone) == 0 && n.Netns+n.HostInterface == "" || slices.ContainsFunc(n.Containers, named) ||
-		max(len(n.Containers), len(n.Gone)) > netdb.MaxContainers {
-		return u, netdb.ErrInvalid
+		max(len(n.Containers), len(n.Gone)) > ipam.MaxContainers {
+		return u, ipam.ErrInvalid
 	}
-	var now []netdb.Container
-	seen := make(map[netdb.Container]bool)
+	var now []ipam.Container
+	seen := make(map[ipam.Container]bool)
 	for _, c := range append(slices.Clone(u.containers), n.Containers...) {
 		if !seen[c] && !named(c) {
 			now = append(now, c)
@@ -56,20 +56,20 @@ func (u use) bind(n netdb.Binding) (use, error) {
 	}
 	next := use{u.state, now, cmp.Or(n.Netns, u.netns), cmp.Or(n.HostInterface, u.host)}
 	switch {
-	case len(now) > netdb.MaxContainers, u.state == netdb.Reserved && len(now) == 0 && next.netns+next.host == "":
-		return u, netdb.ErrInvalid
-	case u.state == netdb.Reserved:
-		next.state = netdb.Bound
+	case len(now) > ipam.MaxContainers, u.state == ipam.Reserved && len(now) == 0 && next.netns+next.host == "":
+		return u, ipam.ErrInvalid
+	case u.state == ipam.Reserved:
+		next.state = ipam.Bound
 	case !u.state.Open():
-		return u, netdb.ErrState
+		return u, ipam.ErrState
 	}
 	return next, nil
 }
 
 // set is what Pause and Resume make of it.
-func (u use) set(s netdb.State) (use, error) {
-	if u.state != netdb.Bound && u.state != netdb.Paused {
-		return u, netdb.ErrState
+func (u use) set(s ipam.State) (use, error) {
+	if u.state != ipam.Bound && u.state != ipam.Paused {
+		return u, ipam.ErrState
 	}
 	u.state = s
 	return u, nil
@@ -77,13 +77,13 @@ func (u use) set(s netdb.State) (use, error) {
 
 // someContainers are a few of those that many bindings name, or so many that the
 // bound matters.
-func someContainers(t *rapid.T, what string) (out []netdb.Container) {
+func someContainers(t *rapid.T, what string) (out []ipam.Container) {
 	from, n := rapid.IntRange(0, 7).Draw(t, what+" from"), rapid.IntRange(0, 3).Draw(t, what)
 	if rapid.IntRange(0, 3).Draw(t, "many "+what) == 0 {
-		n += rapid.IntRange(100, netdb.MaxContainers).Draw(t, "and")
+		n += rapid.IntRange(100, ipam.MaxContainers).Draw(t, "and")
 	}
 	for i := range n {
-		out = append(out, netdb.Container{Namespace: "default", ID: fmt.Sprint("c", from+i)})
+		out = append(out, ipam.Container{Namespace: "default", ID: fmt.Sprint("c", from+i)})
 	}
 	return out
 }
@@ -100,22 +100,22 @@ func bindsAgainstAModel(t testing.TB) func(*rapid.T) {
 			t.Fatal(err)
 		}
 		revs := []int64{l.Rev}
-		model := use{state: netdb.Reserved}
+		model := use{state: ipam.Reserved}
 		asOf := func(t *rapid.T) int64 {
 			return rapid.OneOf(rapid.Just(int64(0)), rapid.Just(l.Rev), rapid.SampledFrom(revs), rapid.Int64Range(-1, l.Rev+2)).Draw(t, "if_revision")
 		}
-		change := func(t *rapid.T, ifRev int64, do func(ifRev int64) (*netdb.Lease, error), next use, want error) {
+		change := func(t *rapid.T, ifRev int64, do func(ifRev int64) (*ipam.Lease, error), next use, want error) {
 			if want == nil && !next.same(model) {
 				switch {
 				case ifRev < 0:
-					want = netdb.ErrInvalid
+					want = ipam.ErrInvalid
 				case ifRev != 0 && ifRev != l.Rev:
-					want = netdb.ErrStale
+					want = ipam.ErrStale
 				}
 			}
 			before := b.Rev()
 			_, err := do(ifRev)
-			var stale *netdb.StaleError
+			var stale *ipam.StaleError
 			switch {
 			case !errors.Is(err, want) || (err == nil) != (want == nil):
 				t.Fatalf("at revision %d, as of %d: %v, want %v", l.Rev, ifRev, err, want)
@@ -139,33 +139,33 @@ func bindsAgainstAModel(t testing.TB) func(*rapid.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"bind": func(t *rapid.T) {
-				n := netdb.Binding{Containers: someContainers(t, "containers"), Gone: someContainers(t, "gone")}
+				n := ipam.Binding{Containers: someContainers(t, "containers"), Gone: someContainers(t, "gone")}
 				if rapid.Bool().Draw(t, "disjoint") {
-					n.Gone = slices.DeleteFunc(n.Gone, func(c netdb.Container) bool { return slices.Contains(n.Containers, c) })
+					n.Gone = slices.DeleteFunc(n.Gone, func(c ipam.Container) bool { return slices.Contains(n.Containers, c) })
 				}
 				n.Netns = rapid.SampledFrom([]string{"", "", "/run/netns/a", "/run/netns/b"}).Draw(t, "netns")
 				n.HostInterface = rapid.SampledFrom([]string{"", "", "veth1", "veth2"}).Draw(t, "host interface")
 				next, want := model.bind(n)
-				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Bind(ctx, client, l.ID, rev, n) }, next, want)
+				change(t, asOf(t), func(rev int64) (*ipam.Lease, error) { return b.Bind(ctx, client, l.ID, rev, n) }, next, want)
 			},
 			"pause": func(t *rapid.T) {
-				next, want := model.set(netdb.Paused)
-				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Pause(ctx, client, l.ID, rev) }, next, want)
+				next, want := model.set(ipam.Paused)
+				change(t, asOf(t), func(rev int64) (*ipam.Lease, error) { return b.Pause(ctx, client, l.ID, rev) }, next, want)
 			},
 			"resume": func(t *rapid.T) {
-				next, want := model.set(netdb.Bound)
-				change(t, asOf(t), func(rev int64) (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, rev) }, next, want)
+				next, want := model.set(ipam.Bound)
+				change(t, asOf(t), func(rev int64) (*ipam.Lease, error) { return b.Resume(ctx, client, l.ID, rev) }, next, want)
 			},
 			"release": func(t *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(t, "not yet") > 0 {
 					t.Skip("most sequences have more before their end")
 				}
 				next := model
-				next.state = netdb.Releasing
-				change(t, 0, func(int64) (*netdb.Lease, error) { return b.Release(ctx, client, l.ID, "", 0) }, next, nil)
+				next.state = ipam.Releasing
+				change(t, 0, func(int64) (*ipam.Lease, error) { return b.Release(ctx, client, l.ID, "", 0) }, next, nil)
 			},
 		})
-		past, err := b.History(ctx, netdb.Query{LeaseID: l.ID})
+		past, err := b.History(ctx, ipam.Query{LeaseID: l.ID})
 		for i, c := range past {
 			if c.Rev != revs[len(revs)-1-i] {
 				t.Errorf("change %d of the history is of revision %d; made were %v", i, c.Rev, revs)

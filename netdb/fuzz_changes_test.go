@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -32,9 +33,9 @@ func TestF5FollowersOfAPrunedHistory(t *testing.T) {
 
 // A made change is what the model knows of one.
 type made struct {
-	subject netdb.Subject
+	subject ipam.Subject
 	lease   string
-	to      netdb.State
+	to      ipam.State
 	at      time.Duration // by the uptime
 }
 
@@ -52,14 +53,14 @@ func changesAreFollowed(tb testing.TB) func(*rapid.T) {
 		}
 		defer func() { b.Close() }()
 		prefix := netip.MustParsePrefix("10.8.64.0/24")
-		pool, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolSpec{
-			Name: "default", Prefix: prefix, Gateway: netdb.FirstHost(prefix), Bridge: "rt0"})
+		pool, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), ipam.PoolSpec{
+			Name: "default", Prefix: prefix, Gateway: ipam.FirstHost(prefix), Bridge: "rt0"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		first, born := b.Rev(), clock.Boottime
 		var all []made // behind first
-		var open []*netdb.Lease
+		var open []*ipam.Lease
 		note := func(m made) {
 			m.at = clock.Boottime
 			if all = append(all, m); b.Rev() != first+int64(len(all)) {
@@ -84,7 +85,7 @@ func changesAreFollowed(tb testing.TB) func(*rapid.T) {
 		ask := func(t *rapid.T, since int64, limit int) int64 {
 			now := b.Rev()
 			got, err := b.Changes(ctx, since, limit)
-			var gone *netdb.PrunedError
+			var gone *ipam.PrunedError
 			switch {
 			case errors.As(err, &gone):
 				if gone.Since != since || gone.Upto <= since || gone.Upto > old() {
@@ -123,14 +124,14 @@ func changesAreFollowed(tb testing.TB) func(*rapid.T) {
 							t.Fatal(err)
 						}
 						open = append(open, l)
-						note(made{subject: netdb.OfLease, lease: l.ID, to: netdb.Reserved})
+						note(made{subject: ipam.OfLease, lease: l.ID, to: ipam.Reserved})
 					} else if len(open) > 0 {
 						l := open[0]
 						if _, err := b.Expire(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 							t.Fatal(err)
 						}
 						open = open[1:]
-						note(made{subject: netdb.OfLease, lease: l.ID, to: netdb.Free})
+						note(made{subject: ipam.OfLease, lease: l.ID, to: ipam.Free})
 					}
 				}
 			},
@@ -138,7 +139,7 @@ func changesAreFollowed(tb testing.TB) func(*rapid.T) {
 				if _, err := b.Cancel(ctx, client, fmt.Sprint("never", b.Rev()), 1); err != nil {
 					t.Fatal(err)
 				}
-				note(made{subject: netdb.OfAttempt, to: netdb.Cancelled})
+				note(made{subject: ipam.OfAttempt, to: ipam.Cancelled})
 			},
 			"time passes": func(t *rapid.T) {
 				clock.Pass(time.Duration(rapid.IntRange(1, 200).Draw(t, "minutes")) * time.Minute)
@@ -149,7 +150,7 @@ func changesAreFollowed(tb testing.TB) func(*rapid.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := b.Changes(ctx, 0, 1); !left && old() > 0 && !errors.Is(err, netdb.ErrPruned) {
+				if _, err := b.Changes(ctx, 0, 1); !left && old() > 0 && !errors.Is(err, ipam.ErrPruned) {
 					t.Fatalf("what is too old, up to %d, stays: %v", old(), err)
 				}
 			},

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // FuzzRow is L10 with any bytes in any column: the row is read, and written
@@ -30,8 +32,8 @@ func FuzzRow(f *testing.F) {
 		}
 	})
 	prefix := netip.MustParsePrefix("10.8.64.0/24")
-	pool, err := b.EnsurePool(ctx, Who{Actor: ByOperator, Peer: "test", Reason: "test"},
-		PoolSpec{Name: "default", Prefix: prefix, Gateway: FirstHost(prefix), Bridge: "rt0"})
+	pool, err := b.EnsurePool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test", Reason: "test"},
+		ipam.PoolSpec{Name: "default", Prefix: prefix, Gateway: ipam.FirstHost(prefix), Bridge: "rt0"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -138,7 +140,7 @@ func FuzzRow(f *testing.F) {
 		}
 		for l := range x.byAddr.all() {
 			exec(t, `DELETE FROM leases`)
-			exec(t, insertLease, l.row()...)
+			exec(t, insertLease, leaseRow(l)...)
 			again, err := b.store.readIndex(ctx, b.store.Conn)
 			if err != nil || again.byAddr.at(l.Addr) == nil {
 				t.Fatalf("read, written, and not read again: %+v, %v, %+v", l, err, again.broken)

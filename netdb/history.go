@@ -9,23 +9,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
-
-// A Query selects changes; every field that is set must match.
-type Query struct {
-	Addr    netip.Addr // also in a delegated prefix
-	Sandbox string     // a sandbox's name or uid
-	LeaseID string
-	Reason  string
-	Since   time.Time // wall clock
-	Before  int64     // revisions below this one; 0: all
-	Limit   int       // 0: 1 000
-}
 
 // A history reads the file, on connections of its own: no commit waits for it. What it
 // has found it remembers, because an index for it would be paid for by every commit.
@@ -41,7 +30,7 @@ var errEnded = errors.New("no row has this id")
 
 // History returns the changes of leases and of attempts that a query selects,
 // newest first. It may take as long as a scan of the history.
-func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
+func (h *history) History(ctx context.Context, q ipam.Query) ([]ipam.Change, error) {
 	where, args := []string{"subject IN ('lease', 'attempt')"}, []any{}
 	add := func(clause string, values ...any) {
 		where, args = append(where, clause), append(args, values...)
@@ -76,7 +65,7 @@ func (h *history) History(ctx context.Context, q Query) ([]Change, error) {
 }
 
 // read returns the changes that a clause selects, in its order.
-func (h *history) read(ctx context.Context, q sqlite.Querier, clause string, args ...any) (out []Change, err error) {
+func (h *history) read(ctx context.Context, q sqlite.Querier, clause string, args ...any) (out []ipam.Change, err error) {
 	err = sqlite.Each(ctx, q, `SELECT `+changeColumns+` FROM changes `+clause, func(s sqlite.Scanner) error {
 		c, err := scanChange(s)
 		out = append(out, c)
@@ -84,22 +73,6 @@ func (h *history) read(ctx context.Context, q sqlite.Querier, clause string, arg
 	}, args...)
 	return out, h.store.Classify("read the history", err)
 }
-
-// ErrPruned is wrapped by every [PrunedError].
-var ErrPruned = errors.New("the history does not reach back so far")
-
-// A PrunedError means that changes after a revision are not in the history any
-// more. A subscriber has missed some, and goes on behind Upto.
-type PrunedError struct {
-	Since int64 // the revision that the caller named
-	Upto  int64 // the last one that is gone
-}
-
-func (e *PrunedError) Error() string {
-	return fmt.Sprintf("%v: revisions %d to %d are gone", ErrPruned, e.Since+1, e.Upto)
-}
-
-func (e *PrunedError) Unwrap() error { return ErrPruned }
 
 // Changes returns up to limit durable changes behind a revision, in their order, and none
 // above [Book.Rev]: none when there are none yet. It reads the file, on a connection of its own,
@@ -111,8 +84,8 @@ func (e *PrunedError) Unwrap() error { return ErrPruned }
 //		<-changed
 //	}
 //
-// A gap that pruning left is a [PrunedError].
-func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change, error) {
+// A gap that pruning left is an [ipam.PrunedError].
+func (h *history) Changes(ctx context.Context, since int64, limit int) ([]ipam.Change, error) {
 	upTo := h.memory.Rev()
 	if since >= upTo {
 		return nil, nil
@@ -122,9 +95,9 @@ func (h *history) Changes(ctx context.Context, since int64, limit int) ([]Change
 	case err != nil:
 		return nil, err
 	case len(out) == 0:
-		return nil, &PrunedError{since, upTo}
+		return nil, &ipam.PrunedError{Since: since, Upto: upTo}
 	case out[0].Rev != since+1:
-		return nil, &PrunedError{since, out[0].Rev - 1}
+		return nil, &ipam.PrunedError{Since: since, Upto: out[0].Rev - 1}
 	}
 	return out, nil
 }
@@ -145,7 +118,7 @@ func (l *lasts) forget() { l.stale.Store(true) }
 
 // lastOf returns the last change of a lease id, nil when the history has none,
 // and whether it is the last one of its address, too.
-func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest bool, err error) {
+func (h *history) lastOf(ctx context.Context, id string) (past *ipam.Change, newest bool, err error) {
 	of, err := uuid.Parse(id)
 	if err != nil || of.String() != id {
 		return nil, false, nil
@@ -160,7 +133,7 @@ func (h *history) lastOf(ctx context.Context, id string) (past *Change, newest b
 	if err != nil || len(found) == 0 {
 		return nil, false, err
 	}
-	return &found[0], l.at[placeText(found[0].Addr, found[0].PrefixLen)] == found[0].Rev, nil
+	return &found[0], l.at[ipam.TextOf(found[0].Addr, found[0].PrefixLen)] == found[0].Rev, nil
 }
 
 // readOn reads what came since the last time.
@@ -185,25 +158,25 @@ func (l *lasts) readOn(ctx context.Context, q sqlite.Querier) error {
 }
 
 // ended returns the last change of a lease that has no row any more, with
-// [ErrGone]; or [ErrNotFound]. A lease that was quarantined, and whose address a
+// [ipam.ErrGone]; or [ipam.ErrNotFound]. A lease that was quarantined, and whose address a
 // workload of another lease was then found on, ended without saying so.
-func (h *history) ended(ctx context.Context, id string) (Change, error) {
+func (h *history) ended(ctx context.Context, id string) (ipam.Change, error) {
 	found, err := h.read(ctx, h.store.Reader(), `WHERE lease_id = ?1 AND to_state IN ('cooling', 'free') ORDER BY rev DESC LIMIT 1`, id)
 	if err == nil && len(found) == 0 {
-		var past *Change
+		var past *ipam.Change
 		var newest bool
 		if past, newest, err = h.lastOf(ctx, id); err == nil && (past == nil || newest) {
-			err = fmt.Errorf("%w: no lease has this id", ErrNotFound)
+			err = fmt.Errorf("%w: no lease has this id", ipam.ErrNotFound)
 		}
 		if err == nil {
-			found = []Change{*past}
+			found = []ipam.Change{*past}
 		}
 	}
 	if err != nil {
-		return Change{}, err
+		return ipam.Change{}, err
 	}
 	c := found[0]
-	return c, fmt.Errorf("%w: it held %s for %s", ErrGone, placeText(c.Addr, c.PrefixLen), c.Sandbox)
+	return c, fmt.Errorf("%w: it held %s for %s", ipam.ErrGone, ipam.TextOf(c.Addr, c.PrefixLen), c.Sandbox)
 }
 
 // Given reports whether the history knows a lease id as the last that an address
@@ -215,8 +188,8 @@ func (h *history) Given(ctx context.Context, id string, a netip.Addr, sandbox, u
 	if err != nil || past == nil {
 		return false, err
 	}
-	claim := Adoption{Addr: a, Sandbox: sandbox, UID: uid}
-	return newest && past.To != Cooling && past.To != Free && claim.continues(past), nil
+	claim := ipam.Adoption{Addr: a, Sandbox: sandbox, UID: uid}
+	return newest && past.To != ipam.Cooling && past.To != ipam.Free && continues(&claim, past), nil
 }
 
 // conflicts has up to which revision the history was searched for a conflict, and which
@@ -227,15 +200,15 @@ type conflicts struct {
 }
 
 // LastConflict returns the newest change that quarantined an address because of
-// [SeenOnWire], or noted a conflict on a held one, whatever became of it since;
+// [ipam.SeenOnWire], or noted a conflict on a held one, whatever became of it since;
 // nil when the history has none.
-func (h *history) LastConflict(ctx context.Context) (*Change, error) {
+func (h *history) LastConflict(ctx context.Context) (*ipam.Change, error) {
 	m := &h.conflicts
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	upTo := h.memory.Rev()
 	found, err := h.read(ctx, h.store.Reader(), `WHERE rev = coalesce((SELECT rev FROM changes
-		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, m.upTo, SeenOnWire, m.last, ConflictSeen)
+		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, m.upTo, ipam.SeenOnWire, m.last, ipam.ConflictSeen)
 	if err != nil {
 		return nil, err
 	}
@@ -258,8 +231,8 @@ const between = '\x1f'
 var numberOfColumns = strings.Count(changeColumns, ",") + 1
 
 // behind reads up to limit changes behind since, and none above upTo.
-func (h *history) behind(ctx context.Context, since, upTo int64, limit int) ([]Change, error) {
-	out, apart := make([]Change, 0, min(int64(limit), upTo-since)), []int(nil)
+func (h *history) behind(ctx context.Context, since, upTo int64, limit int) ([]ipam.Change, error) {
+	out, apart := make([]ipam.Change, 0, min(int64(limit), upTo-since)), []int(nil)
 	cut := make(joined, 0, numberOfColumns)
 	err := sqlite.EachText(ctx, h.store.Readers, changesBehind, func(row string) (err error) {
 		if len(out) == cap(out) {
@@ -272,15 +245,15 @@ func (h *history) behind(ctx context.Context, since, upTo int64, limit int) ([]C
 			c.Rev, err = strconv.ParseInt(cut[0], 10, 64)
 			return err
 		}
-		return c.scan(cut)
+		return scanInto(c, cut)
 	}, since, upTo, int64(limit))
 	for _, i := range apart {
 		if err != nil {
 			break
 		}
-		var one []Change
+		var one []ipam.Change
 		if one, err = h.read(ctx, h.store.Readers, `WHERE rev = ?1`, out[i].Rev); err == nil && len(one) == 0 {
-			return nil, &PrunedError{since, out[i].Rev} // in between
+			return nil, &ipam.PrunedError{Since: since, Upto: out[i].Rev} // in between
 		} else if err == nil {
 			out[i] = one[0]
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -29,21 +29,21 @@ func TestHistorySelects(t *testing.T) {
 	Reserve(t, b, "set-back") // revision 8, ten minutes before all others
 	at := func(d time.Duration) time.Time { return start.Add(d) }
 	for name, tt := range map[string]struct {
-		q    netdb.Query
+		q    ipam.Query
 		revs string
 	}{
-		"everything":                         {netdb.Query{}, "8 7 6 5 4 3 2"},
-		"a limit":                            {netdb.Query{Limit: 2}, "8 7"},
-		"since before all":                   {netdb.Query{Since: at(-time.Hour)}, "8 7 6 5 4 3 2"},
-		"since the start":                    {netdb.Query{Since: at(0)}, "7 6 5 4 3 2"},
-		"since one, that one too":            {netdb.Query{Since: at(30 * time.Minute)}, "7 6 5"},
-		"since a nanosecond behind it":       {netdb.Query{Since: at(30*time.Minute + 1)}, "7 6"},
-		"since after all":                    {netdb.Query{Since: at(time.Hour)}, ""},
-		"since, with a limit":                {netdb.Query{Since: at(10 * time.Minute), Limit: 2}, "7 6"},
-		"since, with a limit that is enough": {netdb.Query{Since: at(40 * time.Minute), Limit: 5}, "7 6"},
-		"since, of one sandbox":              {netdb.Query{Since: at(10 * time.Minute), Sandbox: "s4"}, "6"},
-		"since, of one that was before":      {netdb.Query{Since: at(10 * time.Minute), Sandbox: "s0"}, ""},
-		"since, of one address":              {netdb.Query{Since: at(10 * time.Minute), Addr: two.Next().Next()}, "4"},
+		"everything":                         {ipam.Query{}, "8 7 6 5 4 3 2"},
+		"a limit":                            {ipam.Query{Limit: 2}, "8 7"},
+		"since before all":                   {ipam.Query{Since: at(-time.Hour)}, "8 7 6 5 4 3 2"},
+		"since the start":                    {ipam.Query{Since: at(0)}, "7 6 5 4 3 2"},
+		"since one, that one too":            {ipam.Query{Since: at(30 * time.Minute)}, "7 6 5"},
+		"since a nanosecond behind it":       {ipam.Query{Since: at(30*time.Minute + 1)}, "7 6"},
+		"since after all":                    {ipam.Query{Since: at(time.Hour)}, ""},
+		"since, with a limit":                {ipam.Query{Since: at(10 * time.Minute), Limit: 2}, "7 6"},
+		"since, with a limit that is enough": {ipam.Query{Since: at(40 * time.Minute), Limit: 5}, "7 6"},
+		"since, of one sandbox":              {ipam.Query{Since: at(10 * time.Minute), Sandbox: "s4"}, "6"},
+		"since, of one that was before":      {ipam.Query{Since: at(10 * time.Minute), Sandbox: "s0"}, ""},
+		"since, of one address":              {ipam.Query{Since: at(10 * time.Minute), Addr: two.Next().Next()}, "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := b.History(ctx, tt.q)
@@ -67,10 +67,10 @@ func TestChangesAreAsTheHistoryHasThem(t *testing.T) {
 	t.Parallel()
 	b := Open(t)
 	from := b.Rev()
-	who := Who(netdb.ByClient, "test")
+	who := Who(ipam.ByClient, "test")
 	for _, name := range []string{"plain", "a\x1fb", strings.Repeat("\x1f", 253), "\x1f", "é\u2028", `"`, "last"} {
 		l := Reserve(t, b, name)
-		if _, err := b.ConflictAt(t.Context(), Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe","note":"a\u001fb"}]`)); err != nil {
+		if _, err := b.ConflictAt(t.Context(), Who(ipam.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe","note":"a\u001fb"}]`)); err != nil {
 			t.Fatal(err)
 		}
 		who.Note = "because of " + name
@@ -82,7 +82,7 @@ func TestChangesAreAsTheHistoryHasThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, limit := range []int{1, 2, 1000} {
-		var got []netdb.Change
+		var got []ipam.Change
 		for at := from; at < b.Rev(); at = got[len(got)-1].Rev {
 			some, err := b.Changes(t.Context(), at, limit)
 			if err != nil {
@@ -90,11 +90,11 @@ func TestChangesAreAsTheHistoryHasThem(t *testing.T) {
 			}
 			got = append(got, some...)
 		}
-		want, err := b.History(t.Context(), netdb.Query{})
+		want, err := b.History(t.Context(), ipam.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = slices.DeleteFunc(want, func(c netdb.Change) bool { return c.Rev <= from })
+		want = slices.DeleteFunc(want, func(c ipam.Change) bool { return c.Rev <= from })
 		slices.Reverse(want)
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(want[0].Addr)); diff != "" || len(got) < 22 {
 			t.Errorf("%d at once, %d changes: %s", limit, len(got), diff)

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
-func noted(words string) netdb.Who {
-	who := Who(netdb.ByOperator, "by_hand")
+func noted(words string) ipam.Who {
+	who := Who(ipam.ByOperator, "by_hand")
 	who.Note = words
 	return who
 }
@@ -24,9 +24,9 @@ func TestF12AHoldIsTheOperatorsAlone(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	_, err := b.Hold(ctx, noted(""), two, nil)
-	wantErr(t, err, netdb.ErrInvalid)
+	wantErr(t, err, ipam.ErrInvalid)
 	printer, err := b.Hold(ctx, noted("a printer"), two, nil)
-	if err != nil || printer.Hold != "a printer" || printer.Evidence != nil || printer.State != netdb.Quarantined {
+	if err != nil || printer.Hold != "a printer" || printer.Evidence != nil || printer.State != ipam.Quarantined {
 		t.Fatal(printer, err)
 	}
 	if again, err := b.Hold(ctx, noted("a printer"), two, nil); err != nil || again != printer {
@@ -42,19 +42,19 @@ func TestF12AHoldIsTheOperatorsAlone(t *testing.T) {
 	}
 	Close(t, b)
 	b = OpenAt(t, path, Options())
-	for _, l := range []*netdb.Lease{printer, held} {
+	for _, l := range []*ipam.Lease{printer, held} {
 		if now, err := b.Lease(l.ID); err != nil || now.Hold != l.Hold {
 			t.Errorf("after a restart: %+v, %v", now, err)
 		}
-		if _, err := b.ClearAt(ctx, reconciler, l.ID, l.Rev, nil); !errors.Is(err, netdb.ErrState) {
+		if _, err := b.ClearAt(ctx, reconciler, l.ID, l.Rev, nil); !errors.Is(err, ipam.ErrState) {
 			t.Errorf("cleared by the reconciler: %v", err)
 		}
-		_, err := b.Adopt(ctx, reconciler, netdb.Adoption{Addr: l.Addr, Rev: l.Rev, Sandbox: "a", Binding: netdb.Binding{HostInterface: "veth1"}})
-		if !errors.Is(err, netdb.ErrState) {
+		_, err := b.Adopt(ctx, reconciler, ipam.Adoption{Addr: l.Addr, Rev: l.Rev, Sandbox: "a", Binding: ipam.Binding{HostInterface: "veth1"}})
+		if !errors.Is(err, ipam.ErrState) {
 			t.Errorf("adopted: %v", err)
 		}
-		cool, err := b.ClearAt(ctx, Who(netdb.ByOperator, "cleared"), l.ID, l.Rev, nil)
-		if err != nil || cool.State != netdb.Cooling || cool.Hold != "" {
+		cool, err := b.ClearAt(ctx, Who(ipam.ByOperator, "cleared"), l.ID, l.Rev, nil)
+		if err != nil || cool.State != ipam.Cooling || cool.Hold != "" {
 			t.Errorf("cleared: %+v, %v", cool, err)
 		}
 	}
@@ -67,30 +67,30 @@ func TestF12AHoldIsTheOperatorsAlone(t *testing.T) {
 // kernel's help and without a way to free at once: released, forced, cleared. It
 // names the lease at each step, and says why where it overrules a confirmation.
 func TestF21AnOperatorHasAWayOutOfEveryState(t *testing.T) {
-	op := Who(netdb.ByOperator, "by_hand")
-	for _, from := range []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing, netdb.Quarantined} {
+	op := Who(ipam.ByOperator, "by_hand")
+	for _, from := range []ipam.State{ipam.Reserved, ipam.Bound, ipam.Paused, ipam.Releasing, ipam.Quarantined} {
 		b := Open(t)
 		l := inState(t, b, from)
 		if l.State.Open() {
 			_, err := b.ForceRelease(ctx, noted("lost"), l.ID, 0, evidence)
-			wantErr(t, err, netdb.ErrState) // its owner may be using it: it is released first
+			wantErr(t, err, ipam.ErrState) // its owner may be using it: it is released first
 			if l, err = b.Release(ctx, op, l.ID, "", l.Rev); err != nil {
 				t.Fatal(from, err)
 			}
 		}
-		if l.State == netdb.Releasing {
+		if l.State == ipam.Releasing {
 			for name, wrong := range map[string]error{
 				"without words":            second(b.ForceRelease(ctx, op, l.ID, 0, evidence)),
 				"without evidence":         second(b.ForceRelease(ctx, noted("lost"), l.ID, 0, nil)),
 				"as it was before":         second(b.ForceRelease(ctx, noted("lost"), l.ID, l.Rev-1, evidence)),
-				"by an actor that may not": second(b.ForceRelease(ctx, netdb.Who{Actor: netdb.ByClient, Reason: "x", Note: "x"}, l.ID, 0, evidence)),
+				"by an actor that may not": second(b.ForceRelease(ctx, ipam.Who{Actor: ipam.ByClient, Reason: "x", Note: "x"}, l.ID, 0, evidence)),
 			} {
 				if wrong == nil {
 					t.Errorf("%s: forced %s", from, name)
 				}
 			}
 			forced, err := b.ForceRelease(ctx, noted("lost"), l.ID, l.Rev, evidence)
-			if err != nil || forced.State != netdb.Quarantined || forced.ID != l.ID || forced.Hold != "" {
+			if err != nil || forced.State != ipam.Quarantined || forced.ID != l.ID || forced.Hold != "" {
 				t.Fatal(from, forced, err)
 			}
 			if again, err := b.ForceRelease(ctx, noted("lost"), l.ID, l.Rev, evidence); err != nil || again != forced {
@@ -99,7 +99,7 @@ func TestF21AnOperatorHasAWayOutOfEveryState(t *testing.T) {
 			l = forced
 		}
 		cool, err := b.ClearAt(ctx, op, l.ID, l.Rev, nil)
-		if err != nil || cool.State != netdb.Cooling {
+		if err != nil || cool.State != ipam.Cooling {
 			t.Fatal(from, cool, err)
 		}
 	}
@@ -111,8 +111,8 @@ func TestF30AHoldKeepsAFormersClaim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
-	was := netdb.Lease{Addr: two, ID: "01890000-0000-7000-8000-000000000001", State: netdb.Bound, Sandbox: "a", UID: "a", Interface: "eth0", MAC: "02:00:00:00:00:01"}
-	if _, err := b.QuarantineFormer(ctx, Who(netdb.ByOperator, netdb.Rebuilt), &was, evidence); err != nil {
+	was := ipam.Lease{Addr: two, ID: "01890000-0000-7000-8000-000000000001", State: ipam.Bound, Sandbox: "a", UID: "a", Interface: "eth0", MAC: "02:00:00:00:00:01"}
+	if _, err := b.QuarantineFormer(ctx, Who(ipam.ByOperator, ipam.Rebuilt), &was, evidence); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Hold(ctx, noted("I look after it"), two, nil); err != nil {
@@ -124,15 +124,15 @@ func TestF30AHoldKeepsAFormersClaim(t *testing.T) {
 	if err != nil || !l.Former() || l.Hold != "I look after it" || l.MAC != was.MAC {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	past, err := b.History(ctx, netdb.Query{LeaseID: was.ID})
+	past, err := b.History(ctx, ipam.Query{LeaseID: was.ID})
 	if err != nil || len(past) != 2 || past[0].Who.Reason == past[1].Who.Reason {
 		t.Errorf("its history: %+v, %v", past, err)
 	}
-	back := netdb.Adoption{Addr: two, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Binding: netdb.Binding{MAC: l.MAC}}
-	if _, err := b.Adopt(ctx, client, back); !errors.Is(err, netdb.ErrState) {
+	back := ipam.Adoption{Addr: two, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Binding: ipam.Binding{MAC: l.MAC}}
+	if _, err := b.Adopt(ctx, client, back); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("past the operator: %v", err)
 	}
-	if now, err := b.Adopt(ctx, Who(netdb.ByOperator, "adopted"), back); err != nil || now.ID != was.ID || now.Hold != "" {
+	if now, err := b.Adopt(ctx, Who(ipam.ByOperator, "adopted"), back); err != nil || now.ID != was.ID || now.Hold != "" {
 		t.Errorf("given back: %+v, %v", now, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
@@ -100,7 +101,7 @@ func TestG16AForeignSchemaIsRefused(t *testing.T) {
 				if err != nil || noRows != (len(s.Problems) > 0) && !lost && name != "a constraint less" {
 					t.Errorf("salvaged: %v, %v", s.Problems, err)
 				}
-				if gone := Missing(s.Leases, []*netdb.Lease{l}); len(gone) > 0 && !lost {
+				if gone := Missing(s.Leases, []*ipam.Lease{l}); len(gone) > 0 && !lost {
 					t.Errorf("%v is not salvaged: %v", gone, s.Problems)
 				}
 			})
@@ -257,7 +258,7 @@ func TestG15G16PlantedFiles(t *testing.T) {
 				soon(t, "salvaging", func() {
 					s, err := salvage.Book(path)
 					if part == ".lock" || part == "-shm" || part == "-journal" {
-						if lost := Missing(s.Leases, []*netdb.Lease{l}); err != nil || len(lost) > 0 {
+						if lost := Missing(s.Leases, []*ipam.Lease{l}); err != nil || len(lost) > 0 {
 							t.Errorf("salvaged: %v, %v", s.Problems, err)
 						}
 					}

@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -10,29 +9,15 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
-
-// A HostName is the name of a link on the host, leased to one interface of one sandbox:
-// no other has it while that interface has a lease, of any pool. It ends in the commit
-// that ends the last of them, with the removal confirmed; and while a link of the name is
-// there, no other gets it.
-type HostName struct {
-	Name      string
-	UID       string // of the sandbox
-	Interface string
-	Rev       int64 // of the change of a lease with which it was given
-}
 
 // A link is what a name is leased to. An interface has one link, whatever pools its
 // addresses are of.
 type link struct{ uid, iface string }
 
-func (n *HostName) link() link { return link{n.UID, n.Interface} }
-
-// ErrNameTaken means that a host interface name is leased to another, or that a link of the
-// host has it which is not known to be the caller's own.
-var ErrNameTaken = errors.New("interface name is taken")
+func linkOf(n *ipam.HostName) link { return link{n.UID, n.Interface} }
 
 // numbered is the mark in a pattern of names where a number goes, as the kernel has it.
 const numbered = "%d"
@@ -43,14 +28,14 @@ const leastDigits = 4
 // checkHostName checks a name, or a pattern like veth%d.
 func checkHostName(want string) error {
 	if !strings.Contains(want, "%") {
-		if checkInterface(want) != nil {
-			return invalid("host_interface_name", "%.40q is no interface name of 1 to %d bytes", want, MaxInterface)
+		if ipam.CheckInterface(want) != nil {
+			return ipam.Invalid("host_interface_name", "%.40q is no interface name of 1 to %d bytes", want, ipam.MaxInterface)
 		}
 		return nil
 	}
 	prefix, found := strings.CutSuffix(want, numbered)
-	if !found || strings.Contains(prefix, "%") || checkInterface(prefix) != nil || len(prefix) > MaxInterface-leastDigits {
-		return invalid("host_interface_name", "%.40q is no pattern: up to %d bytes of a name, and %s at its end", want, MaxInterface-leastDigits, numbered)
+	if !found || strings.Contains(prefix, "%") || ipam.CheckInterface(prefix) != nil || len(prefix) > ipam.MaxInterface-leastDigits {
+		return ipam.Invalid("host_interface_name", "%.40q is no pattern: up to %d bytes of a name, and %s at its end", want, ipam.MaxInterface-leastDigits, numbered)
 	}
 	return nil
 }
@@ -103,7 +88,7 @@ func (m *memory) Names(uid, iface, want string) iter.Seq2[string, bool] {
 			}
 		}
 		prefix, pattern := strings.CutSuffix(want, numbered)
-		room := int64(math.Pow10(min(MaxInterface-len(prefix), 9)))
+		room := int64(math.Pow10(min(ipam.MaxInterface-len(prefix), 9)))
 		for range nameTries {
 			name := want
 			if pattern {
@@ -121,43 +106,47 @@ func (m *memory) Names(uid, iface, want string) iter.Seq2[string, bool] {
 
 // nameLink returns what to stage with the next change of a lease: the name that is given, nil
 // where its interface has one already.
-func (t *tx) nameLink(l *Lease, n Naming) (*HostName, error) {
+func (t *tx) nameLink(l *ipam.Lease, n Naming) (*ipam.HostName, error) {
 	if n.Want == "" {
 		return nil, nil
 	}
 	if has := t.hostNameOf(link{l.UID, l.Interface}); has != nil {
 		if !fits(n.Want, has.Name) {
-			return nil, fmt.Errorf("host interface name %s: %w: sandbox %q has %s for %s", n.Want, ErrState, l.Sandbox, has.Name, l.Interface)
+			return nil, fmt.Errorf("host interface name %s: %w: sandbox %q has %s for %s", n.Want, ipam.ErrState, l.Sandbox, has.Name, l.Interface)
 		}
 		return nil, nil
 	}
 	if !fits(n.Want, n.Name) {
-		return nil, invalid("host_interface_name", "%.40q is not %s", n.Name, n.Want)
+		return nil, ipam.Invalid("host_interface_name", "%.40q is not %s", n.Name, n.Want)
 	}
 	if has := t.named(n.Name); has != nil {
-		return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has it for %s", n.Name, ErrNameTaken, has.UID, has.Interface)
+		return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has it for %s", n.Name, ipam.ErrNameTaken, has.UID, has.Interface)
 	}
-	return &HostName{Name: n.Name, UID: l.UID, Interface: l.Interface, Rev: t.staged.rev + 1}, nil
+	return &ipam.HostName{Name: n.Name, UID: l.UID, Interface: l.Interface, Rev: t.staged.rev + 1}, nil
 }
 
 // hostNameOf returns the name of a link, or nil.
-func (t *tx) hostNameOf(of link) *HostName { return look(of, t.staged.hostNameOf, t.idx.hostNameOf) }
+func (t *tx) hostNameOf(of link) *ipam.HostName {
+	return look(of, t.staged.hostNameOf, t.idx.hostNameOf)
+}
 
 // named returns who has a name, or nil.
-func (t *tx) named(name string) *HostName { return look(name, t.staged.hostNames, t.idx.hostNames) }
+func (t *tx) named(name string) *ipam.HostName {
+	return look(name, t.staged.hostNames, t.idx.hostNames)
+}
 
-// holds reports whether a row keeps its interface's name: every one but that of a
+// holdsName reports whether a row keeps its interface's name: every one but that of a
 // removal that is confirmed.
-func (l *Lease) holds() bool { return l.UID != "" && l.State != Cooling }
+func holdsName(l *ipam.Lease) bool { return l.UID != "" && l.State != ipam.Cooling }
 
 // rowsOf returns the rows by which a link keeps its name.
-func (t *tx) rowsOf(of link) []*Lease {
-	return slices.DeleteFunc(t.heldBy(of.uid), func(l *Lease) bool { return l.Interface != of.iface })
+func (t *tx) rowsOf(of link) []*ipam.Lease {
+	return slices.DeleteFunc(t.heldBy(of.uid), func(l *ipam.Lease) bool { return l.Interface != of.iface })
 }
 
 // unname ends the name of a row that was the last of its link.
-func (t *tx) unname(old *Lease) {
-	if old == nil || !old.holds() {
+func (t *tx) unname(old *ipam.Lease) {
+	if old == nil || !holdsName(old) {
 		return
 	}
 	of := link{old.UID, old.Interface}
@@ -167,7 +156,7 @@ func (t *tx) unname(old *Lease) {
 }
 
 // rename adds to the last step which name is given with it, or ends.
-func (o *overlay) rename(given, ended *HostName) {
+func (o *overlay) rename(given, ended *ipam.HostName) {
 	s := o.last()
 	s.named, s.unnamed = cmp.Or(given, s.named), cmp.Or(ended, s.unnamed)
 	o.noteNames(*s)
@@ -175,10 +164,10 @@ func (o *overlay) rename(given, ended *HostName) {
 
 func (o *overlay) noteNames(s step) {
 	if n := s.unnamed; n != nil {
-		o.hostNames[n.Name], o.hostNameOf[n.link()] = nil, nil
+		o.hostNames[n.Name], o.hostNameOf[linkOf(n)] = nil, nil
 	}
 	if n := s.named; n != nil {
-		o.hostNames[n.Name], o.hostNameOf[n.link()] = n, n
+		o.hostNames[n.Name], o.hostNameOf[linkOf(n)] = n, n
 	}
 }
 
@@ -186,10 +175,10 @@ func (o *overlay) noteNames(s step) {
 func (x *index) setNames(s step) {
 	if n := s.unnamed; n != nil {
 		delete(x.hostNames, n.Name)
-		delete(x.hostNameOf, n.link())
+		delete(x.hostNameOf, linkOf(n))
 	}
 	if n := s.named; n != nil {
-		x.hostNames[n.Name], x.hostNameOf[n.link()] = n, n
+		x.hostNames[n.Name], x.hostNameOf[linkOf(n)] = n, n
 	}
 }
 
@@ -215,14 +204,14 @@ func (s *store) writeNames(st step) error {
 	return nil
 }
 
-func scanHostName(s sqlite.Scanner) (n HostName, err error) {
+func scanHostName(s sqlite.Scanner) (n ipam.HostName, err error) {
 	err = s.Scan(&n.Rev, &n.Name, &n.UID, &n.Interface)
 	return n, err
 }
 
 func (x *index) readHostName(s sqlite.Scanner) error {
 	n, err := scanHostName(s)
-	x.hostNames[n.Name], x.hostNameOf[n.link()] = &n, &n
+	x.hostNames[n.Name], x.hostNameOf[linkOf(&n)] = &n, &n
 	return err
 }
 
@@ -238,13 +227,13 @@ func (m *memory) HostName(uid, iface string) string {
 }
 
 // HostNames returns every name that is leased.
-func (m *memory) HostNames() []HostName {
+func (m *memory) HostNames() []ipam.HostName {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	out := make([]HostName, 0, len(m.idx.hostNames))
+	out := make([]ipam.HostName, 0, len(m.idx.hostNames))
 	for _, n := range m.idx.hostNames {
 		out = append(out, *n)
 	}
-	slices.SortFunc(out, func(a, b HostName) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b ipam.HostName) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

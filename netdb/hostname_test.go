@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -27,13 +28,13 @@ func naming(b *netdb.Book, uid, want string, there links) netdb.Naming {
 }
 
 // reserveNamed gives a sandbox's interface an address and a name.
-func reserveNamed(b *netdb.Book, p *netdb.Pool, sandbox, iface string, n netdb.Naming) (*netdb.Lease, string, error) {
+func reserveNamed(b *netdb.Book, p *ipam.Pool, sandbox, iface string, n netdb.Naming) (*ipam.Lease, string, error) {
 	c, err := b.Pick(p.UID, Policy)
 	if err != nil {
 		return nil, "", err
 	}
 	defer b.Drop(c)
-	ls, err := b.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	ls, err := b.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: iface, Attempt: 1, BindWithin: 10 * time.Minute, Naming: n})
 	if err != nil {
 		return nil, "", err
@@ -47,7 +48,7 @@ func TestBadHostNamesAreRefused(t *testing.T) {
 	p, rev := b.Pools()[0], b.Rev()
 	for _, want := range []string{"sixteen-bytes-is", "a/b", "a b", "..", "veth:1", "%d", "twelve-bytes%d", "veth%d%d", "veth%dx", "veth%s", "100%"} {
 		_, _, err := reserveNamed(b, p, "a", "eth0", naming(b, "a", want, nil))
-		if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "host_interface_name" {
+		if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != "host_interface_name" {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -55,7 +56,7 @@ func TestBadHostNamesAreRefused(t *testing.T) {
 		t.Errorf("revision went from %d to %d", rev, b.Rev())
 	}
 	for i, want := range []string{"fifteen-bytes-x", "v", "eleven-byte%d", "v%d"} {
-		if _, name, err := reserveNamed(b, p, fmt.Sprint("ok", i), "eth0", naming(b, fmt.Sprint("ok", i), want, nil)); err != nil || name == "" || len(name) > netdb.MaxInterface {
+		if _, name, err := reserveNamed(b, p, fmt.Sprint("ok", i), "eth0", naming(b, fmt.Sprint("ok", i), want, nil)); err != nil || name == "" || len(name) > ipam.MaxInterface {
 			t.Errorf("%q: %q, %v", want, name, err)
 		}
 	}
@@ -73,17 +74,17 @@ func TestABindToAnothersHostName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who, rev := Who(netdb.ByClient, "bound"), b.Rev()
-	if l, err := b.Bind(ctx, who, other.ID, 0, netdb.Binding{HostInterface: name, Netns: "/run/netns/b"}); !errors.Is(err, netdb.ErrNameTaken) {
+	who, rev := Who(ipam.ByClient, "bound"), b.Rev()
+	if l, err := b.Bind(ctx, who, other.ID, 0, ipam.Binding{HostInterface: name, Netns: "/run/netns/b"}); !errors.Is(err, ipam.ErrNameTaken) {
 		t.Errorf("another's name: %v, %v", l, err)
 	}
 	if b.Rev() != rev {
 		t.Errorf("a bind that was refused went from revision %d to %d", rev, b.Rev())
 	}
-	if _, err := b.Bind(ctx, who, owner.ID, 0, netdb.Binding{HostInterface: name}); err != nil {
+	if _, err := b.Bind(ctx, who, owner.ID, 0, ipam.Binding{HostInterface: name}); err != nil {
 		t.Errorf("its own name: %v", err)
 	}
-	if _, err := b.Bind(ctx, who, other.ID, 0, netdb.Binding{HostInterface: "veth-b"}); err != nil {
+	if _, err := b.Bind(ctx, who, other.ID, 0, ipam.Binding{HostInterface: "veth-b"}); err != nil {
 		t.Errorf("a name that is nobody's: %v", err)
 	}
 }
@@ -95,7 +96,7 @@ func TestAHostNameHasOneHolder(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	p := Pool(t, b, "default", "10.8.64.0/24")
 	six := Pool(t, b, "default", "fd00:8::/64")
-	give := func(p *netdb.Pool, sandbox, want string, there links) (*netdb.Lease, string) {
+	give := func(p *ipam.Pool, sandbox, want string, there links) (*ipam.Lease, string) {
 		t.Helper()
 		l, name, err := reserveNamed(b, p, sandbox, "eth0", naming(b, sandbox, want, there))
 		if err != nil {
@@ -107,7 +108,7 @@ func TestAHostNameHasOneHolder(t *testing.T) {
 		t.Helper()
 		rev := b.Rev()
 		_, _, err := reserveNamed(b, p, sandbox, "eth0", naming(b, sandbox, want, nil))
-		if !errors.Is(err, netdb.ErrNameTaken) || b.Rev() != rev {
+		if !errors.Is(err, ipam.ErrNameTaken) || b.Rev() != rev {
 			t.Errorf("%s wants %s: %v, at revision %d after %d", sandbox, want, err, b.Rev(), rev)
 		}
 	}
@@ -125,7 +126,7 @@ func TestAHostNameHasOneHolder(t *testing.T) {
 	if l, err := b.Name(ctx, allocator, four.ID, naming(b, "a", "veth-a", links{"veth-a": true})); err != nil || l.Rev != four.Rev || b.Rev() != rev {
 		t.Errorf("asked again: %+v, %v", l, err)
 	}
-	if _, err := b.Name(ctx, allocator, four.ID, naming(b, "a", "veth-z", nil)); !errors.Is(err, netdb.ErrState) {
+	if _, err := b.Name(ctx, allocator, four.ID, naming(b, "a", "veth-z", nil)); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("another name beside it: %v", err)
 	}
 
@@ -133,7 +134,7 @@ func TestAHostNameHasOneHolder(t *testing.T) {
 	seen := map[string]bool{"veth-a": true}
 	for i := range 20 {
 		_, name := give(p, fmt.Sprint("c", i), "veth%d", nil)
-		if seen[name] || !strings.HasPrefix(name, "veth") || len(name) > netdb.MaxInterface {
+		if seen[name] || !strings.HasPrefix(name, "veth") || len(name) > ipam.MaxInterface {
 			t.Fatalf("given twice, or no name of the pattern: %q", name)
 		}
 		seen[name] = true
@@ -181,7 +182,7 @@ func TestAHostNameOfALinkThatIsThere(t *testing.T) {
 	if _, err := b.Withhold(ctx, watchdog, r.ID, r.Rev, evidence); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := reserveNamed(b, p, "b", "eth0", naming(b, "b", "veth-a", nil)); !errors.Is(err, netdb.ErrNameTaken) {
+	if _, _, err := reserveNamed(b, p, "b", "eth0", naming(b, "b", "veth-a", nil)); !errors.Is(err, ipam.ErrNameTaken) {
 		t.Errorf("of a quarantined address: %v", err)
 	}
 	if _, err := Clear(b, l.Addr); err != nil {
@@ -192,7 +193,7 @@ func TestAHostNameOfALinkThatIsThere(t *testing.T) {
 	}
 
 	c := Reserve(t, b, "c")
-	if _, err := b.Bind(ctx, client, c.ID, 0, netdb.Binding{HostInterface: "veth77"}); err != nil {
+	if _, err := b.Bind(ctx, client, c.ID, 0, ipam.Binding{HostInterface: "veth77"}); err != nil {
 		t.Fatal(err)
 	}
 	all := links{"veth77": true, "veth78": true}

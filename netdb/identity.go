@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // An identity says of when a book is. It is set while the book is opened.
@@ -17,18 +19,15 @@ type identity struct {
 	lost     int64  // revisions that were acknowledged and are not there
 }
 
-// A Holding says whose a book is. A life of it has one; it never changes within an epoch.
-type Holding struct{ Epoch, RunnerUID, MachineID string }
-
 // Holding says whose the book is now.
-func (b *Book) Holding() Holding { return b.store.whose() }
+func (b *Book) Holding() ipam.Holding { return b.store.whose() }
 
 // whose is the holding as it was read, or committed last.
-func (s *store) whose() Holding {
+func (s *store) whose() ipam.Holding {
 	if h := s.holding.Load(); h != nil {
 		return *h
 	}
-	return Holding{}
+	return ipam.Holding{}
 }
 
 // Identity returns nil when the book may be this runner's, and an error that
@@ -52,35 +51,35 @@ func (s *store) foreign() error {
 // Successor says whose the book would be after a [Book.TakeOver], but for the epoch.
 // Without Options.RunnerUID its runner gets a new uid: the book may be a copy, and
 // the runner that it was copied from may live on.
-func (b *Book) Successor() Holding {
+func (b *Book) Successor() ipam.Holding {
 	o := b.store.opts
-	return Holding{RunnerUID: o.RunnerUID, MachineID: cmp.Or(o.MachineID, b.store.whose().MachineID)}
+	return ipam.Holding{RunnerUID: o.RunnerUID, MachineID: cmp.Or(o.MachineID, b.store.whose().MachineID)}
 }
 
 // TakeOver makes the book this runner's, in another epoch, and records whose it was: one
 // transaction. epoch is that of the book that the caller looked at; in another one the
-// answer is [ErrStale], so that a repeated request takes no other book. A book that
-// is this runner's already is [ErrState].
+// answer is [ipam.ErrStale], so that a repeated request takes no other book. A book that
+// is this runner's already is [ipam.ErrState].
 //
 // No address moves: what the former runner's leases say is compared with what lives
 // here by the passes that follow, and an address becomes free in no other way than
 // each lease's does.
-func (b *Book) TakeOver(ctx context.Context, who Who, epoch string) error {
+func (b *Book) TakeOver(ctx context.Context, who ipam.Who, epoch string) error {
 	return b.writer.update(ctx, func(t *tx) error {
 		was := t.store.whose()
 		switch {
 		case epoch != was.Epoch:
-			return fmt.Errorf("adopt the book: %w: its epoch is %s, not %s", ErrStale, was.Epoch, epoch)
+			return fmt.Errorf("adopt the book: %w: its epoch is %s, not %s", ipam.ErrStale, was.Epoch, epoch)
 		case t.store.foreign() == nil:
-			return fmt.Errorf("adopt the book: %w: it is this runner's already", ErrState)
+			return fmt.Errorf("adopt the book: %w: it is this runner's already", ipam.ErrState)
 		case len(t.staged.steps) > 0:
-			return fmt.Errorf("adopt the book: %w: it is being adopted", ErrState)
+			return fmt.Errorf("adopt the book: %w: it is being adopted", ipam.ErrState)
 		}
 		is := b.Successor()
 		is.Epoch, is.RunnerUID = uuid.NewString(), cmp.Or(is.RunnerUID, uuid.NewString())
 		who := who
 		who.Reason = "adopted"
-		c := t.change(OfBook, who)
+		c := t.change(ipam.OfBook, who)
 		c.Evidence = asJSON([]map[string]string{
 			{"was": was.Epoch, "is": is.Epoch, "why": "it was adopted"},
 			{"was": was.RunnerUID, "is": is.RunnerUID, "why": "its runner"},
@@ -93,7 +92,7 @@ func (b *Book) TakeOver(ctx context.Context, who Who, epoch string) error {
 // readIdentity reads whose book this is, and its last revision.
 func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
-	var h Holding
+	var h ipam.Holding
 	err = s.Conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
 		Scan(&h.Epoch, &h.RunnerUID, &h.MachineID, &booted, &rev)
 	s.holding.Store(&h)
@@ -142,14 +141,14 @@ func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	is := o.whose()
 	was, epoch := is.Epoch, uuid.NewString()
 	evidence := asJSON([]map[string]string{{"was": was, "is": epoch, "why": o.restored}})
-	c := Change{Rev: rev, At: o.clock.Now(), Subject: OfBook, Who: Who{Actor: ByOperator, Reason: "restored"}, Evidence: evidence}
+	c := ipam.Change{Rev: rev, At: o.clock.Now(), Subject: ipam.OfBook, Who: ipam.Who{Actor: ipam.ByOperator, Reason: "restored"}, Evidence: evidence}
 	tx, err := o.Conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE book SET epoch = ?`, epoch)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, insertChange, c.row(nil, o.clock.Uptime())...)
+		_, err = tx.ExecContext(ctx, insertChange, changeRow(&c, nil, o.clock.Uptime())...)
 	}
 	if err == nil {
 		err = tx.Commit()
@@ -163,20 +162,16 @@ func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// ErrOtherRuntime means that the book's containers are in another container
-// runtime than the one that answers now.
-var ErrOtherRuntime = errors.New("it is not the container runtime that the book knows")
-
 // NoteRuntime records which container runtime answers. The first one is noted
 // at once, and another one while no lease that is open or releasing records a
 // container: then there is nothing that it could be wrong about. Else the
-// answer is [ErrOtherRuntime], unless anyway says that a person has decided.
+// answer is [ipam.ErrOtherRuntime], unless anyway says that a person has decided.
 //
 // A runtime that was pointed elsewhere, or that lost its disk, answers of every
 // container that it is not there, each by a look-up, and all of them may run.
-func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool) error {
+func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway bool) error {
 	if id == "" {
-		return invalid("runtime id", "is empty")
+		return ipam.Invalid("runtime id", "is empty")
 	}
 	return b.writer.update(ctx, func(t *tx) error {
 		was := cmp.Or(t.staged.runtime, t.idx.runtime)
@@ -189,9 +184,9 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 		case was == "":
 			who.Reason = "runtime_met"
 		case !anyway && t.records():
-			return fmt.Errorf("note runtime %s: %w, %s", id, ErrOtherRuntime, was)
+			return fmt.Errorf("note runtime %s: %w, %s", id, ipam.ErrOtherRuntime, was)
 		}
-		c := t.change(OfBook, who)
+		c := t.change(ipam.OfBook, who)
 		c.Evidence = asJSON([]map[string]string{{"was": was, "is": id}})
 		t.staged.stage(step{runtime: id, change: c})
 		return nil
@@ -201,10 +196,10 @@ func (b *Book) NoteRuntime(ctx context.Context, who Who, id string, anyway bool)
 // records reports whether any lease that is open or releasing records a
 // container.
 func (t *tx) records() bool {
-	for _, layer := range []map[string]*Lease{t.staged.ids, t.idx.byID} {
+	for _, layer := range []map[string]*ipam.Lease{t.staged.ids, t.idx.byID} {
 		for id := range layer {
 			l := t.lease(id)
-			if l != nil && (l.State.Open() || l.State == Releasing) && len(l.Containers) > 0 {
+			if l != nil && (l.State.Open() || l.State == ipam.Releasing) && len(l.Containers) > 0 {
 				return true
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -25,7 +26,7 @@ func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	b := OpenAt(t, path, opts)
 	told(b, false, "a new book")
 	Pool(t, b, "default", "10.8.64.0/24")
-	held, cools, epoch := inState(t, b, netdb.Bound), Cool(t, b, Reserve(t, b, "b")), b.Epoch()
+	held, cools, epoch := inState(t, b, ipam.Bound), Cool(t, b, Reserve(t, b, "b")), b.Epoch()
 	rev := b.Rev()
 	Close(t, b)
 	b = OpenAt(t, path, opts)
@@ -39,7 +40,7 @@ func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	}
 	b = OpenAt(t, path, opts)
 	told(b, true, "after a reboot")
-	for _, was := range []*netdb.Lease{held, cools} {
+	for _, was := range []*ipam.Lease{held, cools} {
 		if now, ok := b.At(was.Addr); !ok || now.State != was.State || now.ID != was.ID || now.Rev != was.Rev {
 			t.Errorf("the reboot made %+v of %+v", now, was)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
@@ -21,18 +22,18 @@ type index struct {
 	pools      map[string]*poolIndex // by uid
 	order      []*poolIndex          // as created
 	byAddr     rowset
-	byID       map[string]*Lease
-	byUID      map[string][]*Lease       // rows of a sandbox uid that do not cool: of a pool and an interface one is open
-	hostNames  map[string]*HostName      // host interface names that are leased
-	hostNameOf map[link]*HostName        // the same by their holders
-	sleeps     map[string]*Sleep         // by lease
-	slots      map[string]*Slot          // by lease
+	byID       map[string]*ipam.Lease
+	byUID      map[string][]*ipam.Lease  // rows of a sandbox uid that do not cool: of a pool and an interface one is open
+	hostNames  map[string]*ipam.HostName // host interface names that are leased
+	hostNameOf map[link]*ipam.HostName   // the same by their holders
+	sleeps     map[string]*ipam.Sleep    // by lease
+	slots      map[string]*ipam.Slot     // by lease
 	tombs      map[string]tombstone      // by sandbox uid
 	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
 	broken     []Unreadable
 
-	names    map[nameKey]PoolName
-	withheld map[netip.Addr]Withheld
+	names    map[nameKey]ipam.PoolName
+	withheld map[netip.Addr]ipam.Withheld
 
 	runtime   string // the container runtime that the book knows
 	mostFreed int    // of a pool
@@ -45,8 +46,8 @@ type Unreadable struct {
 	Row    string // the row's address as stored
 	Reason string
 	addrs  []netip.Addr
-	ranges []Range // of delegated prefixes
-	pool   string  // uid, "" where it cannot be read
+	ranges []ipam.Range // of delegated prefixes
+	pool   string       // uid, "" where it cannot be read
 }
 
 // PoolUID is the uid of the row's pool, "" where it cannot be read.
@@ -56,17 +57,17 @@ func newIndex() *index {
 	return &index{
 		pools:      make(map[string]*poolIndex),
 		byAddr:     newRowset(),
-		byID:       make(map[string]*Lease),
-		byUID:      make(map[string][]*Lease),
-		hostNames:  make(map[string]*HostName),
-		hostNameOf: make(map[link]*HostName),
-		sleeps:     make(map[string]*Sleep),
-		slots:      make(map[string]*Slot),
+		byID:       make(map[string]*ipam.Lease),
+		byUID:      make(map[string][]*ipam.Lease),
+		hostNames:  make(map[string]*ipam.HostName),
+		hostNameOf: make(map[link]*ipam.HostName),
+		sleeps:     make(map[string]*ipam.Sleep),
+		slots:      make(map[string]*ipam.Slot),
 		tombs:      make(map[string]tombstone),
 		stones:     new(btree.Map[int64, string]),
 
-		names:    make(map[nameKey]PoolName),
-		withheld: make(map[netip.Addr]Withheld),
+		names:    make(map[nameKey]ipam.PoolName),
+		withheld: make(map[netip.Addr]ipam.Withheld),
 
 		mostFreed: mostFreed,
 		mostTombs: MaxTombstones,
@@ -74,7 +75,7 @@ func newIndex() *index {
 }
 
 // addPool makes a pool known, with every usable address free.
-func (x *index) addPool(p *Pool) *poolIndex {
+func (x *index) addPool(p *ipam.Pool) *poolIndex {
 	pi := newPoolIndex(p)
 	x.pools[p.UID] = pi
 	x.order = append(x.order, pi)
@@ -95,7 +96,7 @@ func (x *index) poolOf(a netip.Addr) *poolIndex {
 }
 
 // open returns an owner's open lease, or nil.
-func (x *index) open(o Owner) *Lease {
+func (x *index) open(o ipam.Owner) *ipam.Lease {
 	for _, l := range x.byUID[o.UID] {
 		if l.State.Open() && l.Owner() == o {
 			return l
@@ -105,7 +106,7 @@ func (x *index) open(o Owner) *Lease {
 }
 
 // replacePool makes a pool known, or known anew with its leases.
-func (x *index) replacePool(p *Pool) {
+func (x *index) replacePool(p *ipam.Pool) {
 	was := x.pools[p.UID]
 	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
 	pi := x.addPool(p)
@@ -136,7 +137,7 @@ func (x *index) replacePool(p *Pool) {
 }
 
 // removePool makes a pool unknown whose rows are gone.
-func (x *index) removePool(p *Pool) {
+func (x *index) removePool(p *ipam.Pool) {
 	was := x.pools[p.UID]
 	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
 	delete(x.pools, p.UID)
@@ -144,11 +145,11 @@ func (x *index) removePool(p *Pool) {
 
 // apply replaces the row of one address: old is what was there, now what is;
 // nil means no row. rev is the revision of the change.
-func (x *index) apply(old, now *Lease, rev int64) {
+func (x *index) apply(old, now *ipam.Lease, rev int64) {
 	if old != nil {
 		x.byAddr.remove(old.Addr)
 		delete(x.byID, old.ID)
-		if of := slices.DeleteFunc(x.byUID[old.UID], func(l *Lease) bool { return l == old }); len(of) > 0 {
+		if of := slices.DeleteFunc(x.byUID[old.UID], func(l *ipam.Lease) bool { return l == old }); len(of) > 0 {
 			x.byUID[old.UID] = of
 		} else {
 			delete(x.byUID, old.UID)
@@ -158,7 +159,7 @@ func (x *index) apply(old, now *Lease, rev int64) {
 	if now != nil {
 		x.byAddr.set(now)
 		x.byID[now.ID] = now
-		if now.holds() {
+		if holdsName(now) {
 			x.byUID[now.UID] = append(x.byUID[now.UID], now)
 		}
 		x.pools[now.PoolUID].enter(now)
@@ -171,7 +172,7 @@ func (x *index) apply(old, now *Lease, rev int64) {
 
 // vacate makes addresses free, as far as they have no row and are not offered. rev is
 // the revision that made them so, 0 when they were never given.
-func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
+func (x *index) vacate(pi *poolIndex, r ipam.Range, rev int64) {
 	if r.From != r.To {
 		x.vacateRange(pi, r, rev)
 		return
@@ -181,7 +182,7 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 		return
 	}
 	_, kept := pi.keptFor[a]
-	switch inside := pi.pool.outside(a) == ""; {
+	switch inside := pi.pool.OutsideAddr(a) == ""; {
 	case kept && inside:
 		pi.kept[a] = max(rev, pi.kept[a])
 	case rev > 0 && inside:
@@ -195,8 +196,8 @@ func (x *index) vacate(pi *poolIndex, r Range, rev int64) {
 }
 
 // vacateRange is vacate of what was a delegated prefix, or a part of one.
-func (x *index) vacateRange(pi *poolIndex, r Range, rev int64) {
-	inside, outside := pi.pool.split(r)
+func (x *index) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
+	inside, outside := splitRange(&pi.pool.PoolSpec, r)
 	for _, in := range inside {
 		rest := free.NewSet(in)
 		for _, taken := range x.takenIn(pi, in) {
@@ -225,7 +226,7 @@ func (x *index) vacateRange(pi *poolIndex, r Range, rev int64) {
 
 // takenIn returns what of a range is not to be made free: it is so, has a row, is offered or
 // may be that of a row that cannot be read.
-func (x *index) takenIn(pi *poolIndex, r Range) (out []Range) {
+func (x *index) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
 	for _, l := range x.byAddr.overlapping(r) {
 		out = append(out, l.Range())
 	}
@@ -286,7 +287,7 @@ type rowset struct{ rows *btree.BTreeG[addressed] }
 
 type addressed struct {
 	addr  netip.Addr
-	lease *Lease
+	lease *ipam.Lease
 }
 
 func newRowset() rowset {
@@ -297,7 +298,7 @@ func newRowset() rowset {
 
 // at returns the row that leases an address, or nil: its own, or that of the delegated prefix
 // which contains it.
-func (s rowset) at(a netip.Addr) (l *Lease) {
+func (s rowset) at(a netip.Addr) (l *ipam.Lease) {
 	if row, ok := s.rows.Get(addressed{addr: a}); ok {
 		return row.lease
 	}
@@ -311,7 +312,7 @@ func (s rowset) at(a netip.Addr) (l *Lease) {
 }
 
 // overlapping returns the rows that lease an address of a range, in order.
-func (s rowset) overlapping(r Range) (out []*Lease) {
+func (s rowset) overlapping(r ipam.Range) (out []*ipam.Lease) {
 	if l := s.at(r.From); l != nil && l.Addr.Less(r.From) {
 		out = append(out, l)
 	}
@@ -325,7 +326,7 @@ func (s rowset) overlapping(r Range) (out []*Lease) {
 	return out
 }
 
-func (s rowset) set(l *Lease) { s.rows.Set(addressed{l.Addr, l}) }
+func (s rowset) set(l *ipam.Lease) { s.rows.Set(addressed{l.Addr, l}) }
 
 func (s rowset) remove(a netip.Addr) { s.rows.Delete(addressed{addr: a}) }
 
@@ -333,8 +334,8 @@ func (s rowset) len() int { return s.rows.Len() }
 
 // all yields every row. A set that another goroutine changes meanwhile is read
 // by a snapshot.
-func (s rowset) all() iter.Seq[*Lease] {
-	return func(yield func(*Lease) bool) {
+func (s rowset) all() iter.Seq[*ipam.Lease] {
+	return func(yield func(*ipam.Lease) bool) {
 		s.rows.Scan(func(row addressed) bool { return yield(row.lease) })
 	}
 }

@@ -8,32 +8,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-func keeping(t *testing.T, b *netdb.Book, prefix string, kept ...netdb.Kept) *netdb.Pool {
+func keeping(t *testing.T, b *netdb.Book, prefix string, kept ...ipam.Kept) *ipam.Pool {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
-	pool, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolSpec{
-		Name: "default", Prefix: p, Gateway: netdb.FirstHost(p), Bridge: "rt0", Kept: kept})
+	pool, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), ipam.PoolSpec{
+		Name: "default", Prefix: p, Gateway: ipam.FirstHost(p), Bridge: "rt0", Kept: kept})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return pool
 }
 
-func keep(sandbox, addr string) netdb.Kept {
-	return netdb.Kept{Sandbox: sandbox, Address: netip.MustParseAddr(addr)}
+func keep(sandbox, addr string) ipam.Kept {
+	return ipam.Kept{Sandbox: sandbox, Address: netip.MustParseAddr(addr)}
 }
 
 // takeKept gives a sandbox what its pool keeps for it.
-func takeKept(b *netdb.Book, p *netdb.Pool, sandbox, uid, iface string) (*netdb.Lease, error) {
-	c, is, err := b.PickKept(netdb.Owner{PoolUID: p.UID, UID: uid, Interface: iface}, sandbox, Policy)
+func takeKept(b *netdb.Book, p *ipam.Pool, sandbox, uid, iface string) (*ipam.Lease, error) {
+	c, is, err := b.PickKept(ipam.Owner{PoolUID: p.UID, UID: uid, Interface: iface}, sandbox, Policy)
 	if err != nil || !is {
 		return nil, err
 	}
-	ls, err := b.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	ls, err := b.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: sandbox, UID: uid, Interface: iface, Attempt: 1, BindWithin: 10 * time.Minute})
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func TestBadReservationsAreRefused(t *testing.T) {
 	b := Open(t)
 	rev := b.Rev()
 	p := netip.MustParsePrefix("10.8.64.0/24")
-	for name, k := range map[string][]netdb.Kept{
+	for name, k := range map[string][]ipam.Kept{
 		"outside":          {keep("db", "10.8.65.9")},
 		"the gateway":      {keep("db", "10.8.64.1")},
 		"the network":      {keep("db", "10.8.64.0")},
@@ -57,9 +58,9 @@ func TestBadReservationsAreRefused(t *testing.T) {
 		"an address twice": {keep("db", "10.8.64.9"), keep("web", "10.8.64.9")},
 		"a sandbox twice":  {keep("db", "10.8.64.9"), keep("db", "10.8.64.10")},
 	} {
-		_, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolSpec{Name: "default", Prefix: p, Gateway: netdb.FirstHost(p),
-			Bridge: "rt0", Kept: k, Exclude: []netdb.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.210")}}})
-		if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "pool.reservation" {
+		_, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), ipam.PoolSpec{Name: "default", Prefix: p, Gateway: ipam.FirstHost(p),
+			Bridge: "rt0", Kept: k, Exclude: []ipam.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.210")}}})
+		if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != "pool.reservation" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -96,12 +97,12 @@ func TestAKeptAddressIsForItsSandboxOnly(t *testing.T) {
 	}
 	usage(0, 2, 0)
 	_, err := TryReserve(b, p, "d", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 
 	// A wish of another, and a reservation that was picked before it was kept.
-	_, err = b.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "d", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
-	ke := new(netdb.KeptError)
-	if !errors.As(err, &ke) || ke.Sandbox != "db" || !errors.Is(err, netdb.ErrTaken) {
+	_, err = b.PickAddr(ipam.Owner{PoolUID: p.UID, UID: "d", Interface: "eth0"}, netip.MustParseAddr("10.8.64.4"), Policy)
+	ke := new(ipam.KeptError)
+	if !errors.As(err, &ke) || ke.Sandbox != "db" || !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("a wish of another: %v", err)
 	}
 
@@ -115,24 +116,24 @@ func TestAKeptAddressIsForItsSandboxOnly(t *testing.T) {
 		t.Errorf("a second interface got %v, %v", l, err)
 	}
 	_, err = takeKept(b, p, "db", "db-2", "eth0")
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	// What cools of it is its own at once, and no other's at exhaustion.
 	Cool(t, b, l)
 	c.Pass(time.Hour)
 	usage(0, 1, 0)
 	_, err = TryReserve(b, p, "d", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	l, err = takeKept(b, p, "db", "db-2", "eth0")
 	if err != nil || l.Addr.String() != "10.8.64.4" || l.Cut != "" {
 		t.Fatal(l, err)
 	}
 	Cool(t, b, l)
-	if l, err = takeKept(b, p, "db", "db-3", "eth0"); err != nil || l.Addr.String() != "10.8.64.4" || l.Cut != netdb.CutOwn {
+	if l, err = takeKept(b, p, "db", "db-3", "eth0"); err != nil || l.Addr.String() != "10.8.64.4" || l.Cut != ipam.CutOwn {
 		t.Fatal(l, err)
 	}
 	cools := Cool(t, b, l)
 	c.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByAllocator, "rested"), []*netdb.Lease{cools}, func(*netdb.Lease) error { return nil }); n != 1 || err != nil {
+	if n, err := b.Free(ctx, Who(ipam.ByAllocator, "rested"), []*ipam.Lease{cools}, func(*ipam.Lease) error { return nil }); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	usage(0, 2, 0)
@@ -165,24 +166,24 @@ func TestAReservationOverALiveLeaseTakesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err = b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), func() netdb.PoolSpec {
+	p, err = b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), func() ipam.PoolSpec {
 		s := b.Pools()[0].PoolSpec
-		s.Kept = []netdb.Kept{{Sandbox: "db", Address: other.Addr}, {Sandbox: "web", Address: offered.Addr}}
+		s.Kept = []ipam.Kept{{Sandbox: "db", Address: other.Addr}, {Sandbox: "web", Address: offered.Addr}}
 		return s
 	}())
 	if err != nil || p.Generation != 2 {
 		t.Fatal(p, err)
 	}
 	// The pool was changed while .3 was on offer to another.
-	_, err = b.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	_, err = b.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: offered, Sandbox: "late", UID: "late", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
-	if ke := new(netdb.KeptError); !errors.As(err, &ke) || ke.Sandbox != "web" {
+	if ke := new(ipam.KeptError); !errors.As(err, &ke) || ke.Sandbox != "web" {
 		t.Errorf("what is kept by now: %v", err)
 	}
 	b.Drop(offered)
 	Check(t, b)
 	_, err = takeKept(b, p, "db", "db", "eth0")
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	if l, ok := b.Held(other.Owner()); !ok || l.ID != other.ID {
 		t.Errorf("its holder has %v", l)
 	}
@@ -191,7 +192,7 @@ func TestAReservationOverALiveLeaseTakesNothing(t *testing.T) {
 		t.Errorf("its former holder is offered %v", own)
 	}
 	_, err = takeKept(b, p, "db", "db", "eth0")
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	c.Pass(Policy.Cooldown)
 	if l, err := takeKept(b, p, "db", "db", "eth0"); err != nil || l.Addr != other.Addr {
 		t.Fatal(l, err)
@@ -209,7 +210,7 @@ func TestWhatIsKeptNoMoreComesBackInItsOrder(t *testing.T) {
 	}
 	cools := Cool(t, b, l)
 	c.Pass(time.Hour)
-	if n, err := b.Free(ctx, allocator, []*netdb.Lease{cools}, unseen); n != 1 || err != nil {
+	if n, err := b.Free(ctx, allocator, []*ipam.Lease{cools}, unseen); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	keeping(t, b, "10.8.64.0/29")
@@ -229,17 +230,17 @@ func TestAKeptAddressInACoolingPrefixWaitsForIt(t *testing.T) {
 	b, _ := openWith(t, clock, "10.8.64.0/27")
 	prefix := ReservePrefix(t, b, "db", 29)
 	kept := prefix.Addr.Next()
-	p := keeping(t, b, "10.8.64.0/27", netdb.Kept{Sandbox: "db", Address: kept})
+	p := keeping(t, b, "10.8.64.0/27", ipam.Kept{Sandbox: "db", Address: kept})
 	cools := Cool(t, b, prefix)
 	for range 2 { // before the cooldown is over, and behind it, while its row is there
 		l, err := takeKept(b, p, "db", "db", "eth0")
-		if !errors.Is(err, netdb.ErrTaken) {
+		if !errors.Is(err, ipam.ErrTaken) {
 			t.Errorf("%v, %v", l, err)
 		}
 		Check(t, b)
 		clock.Pass(Policy.Cooldown)
 	}
-	if n, err := b.Free(ctx, allocator, []*netdb.Lease{cools}, unseen); n != 1 || err != nil {
+	if n, err := b.Free(ctx, allocator, []*ipam.Lease{cools}, unseen); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	l, err := takeKept(b, p, "db", "db", "eth0")

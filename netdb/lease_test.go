@@ -9,15 +9,16 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 var (
 	ctx       = context.Background()
-	allocator = Who(netdb.ByAllocator, "allocated")
-	client    = Who(netdb.ByClient, "released")
-	watchdog  = Who(netdb.ByWatchdog, "removal_confirmed")
+	allocator = Who(ipam.ByAllocator, "allocated")
+	client    = Who(ipam.ByClient, "released")
+	watchdog  = Who(ipam.ByWatchdog, "removal_confirmed")
 	evidence  = json.RawMessage(`[{"witness":"netns"}]`)
 )
 
@@ -28,7 +29,7 @@ func wantErr(t *testing.T, err, want error) {
 	}
 }
 
-func openWith(t *testing.T, c *Clock, prefix string) (*netdb.Book, *netdb.Pool) {
+func openWith(t *testing.T, c *Clock, prefix string) (*netdb.Book, *ipam.Pool) {
 	t.Helper()
 	opts := Options()
 	opts.Now = c.Now

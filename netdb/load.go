@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/free"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -93,11 +94,11 @@ func (x *index) readFreed(s sqlite.Scanner) error {
 		return err
 	}
 	pi := x.pools[uid]
-	a, bits, err := parsePlace(addr)
+	a, bits, err := ipam.ParseText(addr)
 	if err != nil || pi == nil {
 		return nil
 	}
-	inside, outside := pi.pool.split(rangeOf(a, bits))
+	inside, outside := splitRange(&pi.pool.PoolSpec, ipam.RangeOf(a, bits))
 	for _, in := range inside {
 		if pi.freed.Len() < x.mostFreed {
 			pi.queue(in, rev) // what has a row, or became free later, is not free
@@ -133,12 +134,12 @@ func (x *index) readWithheld(s sqlite.Scanner) error {
 
 // notWithheld says of what is withheld which row has it, or which pool would give it; "" is none.
 // Rows and pools come to be without what is withheld there, so this is damage.
-func (x *index) notWithheld(w *Withheld) string {
-	r := rangeOf(w.Addr, w.PrefixLen)
+func (x *index) notWithheld(w *ipam.Withheld) string {
+	r := ipam.RangeOf(w.Addr, w.PrefixLen)
 	if rows := x.byAddr.overlapping(r); len(rows) > 0 {
 		return fmt.Sprintf("%s is %s in pool %s", rows[0].Text(), rows[0].State, rows[0].PoolUID)
 	}
-	if in := x.poolOf(w.Addr); in != nil && in.pool.gives(r) {
+	if in := x.poolOf(w.Addr); in != nil && gives(&in.pool.PoolSpec, r) {
 		return fmt.Sprintf("in pool %s, which would give it", in.pool.UID)
 	}
 	return ""
@@ -146,7 +147,7 @@ func (x *index) notWithheld(w *Withheld) string {
 
 func (x *index) readName(s sqlite.Scanner) error {
 	n, err := scanPoolName(s)
-	x.names[n.key()] = n
+	x.names[nameKeyOf(&n)] = n
 	return err
 }
 
@@ -159,7 +160,7 @@ const cursorDepth = 10_000
 // behind its youngest lease, by the time in its id, or behind what became free
 // last.
 func (x *index) readCursors(ctx context.Context, q sqlite.Querier) error {
-	youngest := make(map[*poolIndex]*Lease)
+	youngest := make(map[*poolIndex]*ipam.Lease)
 	for l := range x.byAddr.all() {
 		if pi := x.pools[l.PoolUID]; youngest[pi] == nil || youngest[pi].ID < l.ID {
 			youngest[pi] = l
@@ -180,7 +181,7 @@ func (x *index) readCursors(ctx context.Context, q sqlite.Querier) error {
 			if err := s.Scan(&uid, &addr, &rev); err != nil {
 				return err
 			}
-			if a, _, err := parsePlace(addr); err == nil && x.pools[uid] != nil {
+			if a, _, err := ipam.ParseText(addr); err == nil && x.pools[uid] != nil {
 				x.pools[uid].cursor = a.Next()
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
@@ -55,7 +56,7 @@ func (m *memory) publish(staged *overlay, took time.Duration) {
 			s.slot.apply(m.idx.slots)
 		}
 		if s.name != nil {
-			m.idx.names[s.name.key()] = *s.name
+			m.idx.names[nameKeyOf(s.name)] = *s.name
 		}
 		if w := s.withheld; w != nil {
 			if delete(m.idx.withheld, w.Addr); s.now == nil {
@@ -82,7 +83,7 @@ func (m *memory) replace(idx *index) {
 
 // Now is the moment as the book dates it: the one to compare the book's own
 // stamps with.
-func (m *memory) Now() Stamp { return m.clock.Now() }
+func (m *memory) Now() ipam.Stamp { return m.clock.Now() }
 
 // Rev is the last committed revision.
 func (m *memory) Rev() int64 {
@@ -93,7 +94,7 @@ func (m *memory) Rev() int64 {
 
 // At returns the row that leases an address: its own, or that of the delegated prefix which
 // contains it.
-func (m *memory) At(a netip.Addr) (*Lease, bool) {
+func (m *memory) At(a netip.Addr) (*ipam.Lease, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	l := m.idx.byAddr.at(a)
@@ -101,7 +102,7 @@ func (m *memory) At(a netip.Addr) (*Lease, bool) {
 }
 
 // Held returns the owner's open lease.
-func (m *memory) Held(o Owner) (*Lease, bool) {
+func (m *memory) Held(o ipam.Owner) (*ipam.Lease, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	l := m.idx.open(o)
@@ -109,17 +110,17 @@ func (m *memory) Held(o Owner) (*Lease, bool) {
 }
 
 // OpenOf returns the open leases of a sandbox, in no order.
-func (m *memory) OpenOf(uid string) []*Lease {
+func (m *memory) OpenOf(uid string) []*ipam.Lease {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(m.idx.byUID[uid]), func(l *Lease) bool { return !l.State.Open() })
+	return slices.DeleteFunc(slices.Clone(m.idx.byUID[uid]), func(l *ipam.Lease) bool { return !l.State.Open() })
 }
 
 // Leases returns every row in numeric order of the addresses, and the
 // revision at which that was so.
-func (m *memory) Leases() ([]*Lease, int64) {
+func (m *memory) Leases() ([]*ipam.Lease, int64) {
 	rows, rev := m.snapshot()
-	return slices.AppendSeq(make([]*Lease, 0, rows.len()), rows.all()), rev
+	return slices.AppendSeq(make([]*ipam.Lease, 0, rows.len()), rows.all()), rev
 }
 
 // snapshot returns the rows as they are now, to be read without a lock, and the
@@ -132,9 +133,9 @@ func (m *memory) snapshot() (rowset, int64) {
 }
 
 // InState returns the rows in one state, in numeric order.
-func (m *memory) InState(s State) []*Lease {
+func (m *memory) InState(s ipam.State) []*ipam.Lease {
 	rows, _ := m.snapshot()
-	var out []*Lease
+	var out []*ipam.Lease
 	for l := range rows.all() {
 		if l.State == s {
 			out = append(out, l)
@@ -144,12 +145,12 @@ func (m *memory) InState(s State) []*Lease {
 }
 
 // Usage returns what each pool holds, and the revision at which that was so.
-func (m *memory) Usage() ([]Usage, int64) {
+func (m *memory) Usage() ([]ipam.Usage, int64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	var out []Usage
+	var out []ipam.Usage
 	for _, pi := range m.idx.order {
-		u := Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.Count(), pi.freed.Count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
+		u := ipam.Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.Count(), pi.freed.Count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
 			Outside: pi.outside, QuarantineCap: m.opts.mostQuarantined(pi.size)}
 		for h := range pi.offers {
 			if m.idx.byAddr.at(h) == nil {
@@ -183,28 +184,18 @@ func (m *memory) Runtime() string {
 }
 
 // Pools returns the pools as created.
-func (m *memory) Pools() []*Pool {
+func (m *memory) Pools() []*ipam.Pool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	out := make([]*Pool, len(m.idx.order))
+	out := make([]*ipam.Pool, len(m.idx.order))
 	for i, pi := range m.idx.order {
 		out[i] = pi.pool
 	}
 	return out
 }
 
-// A Place says where an address lies.
-type Place struct {
-	Pool   *Pool  // nil: in no pool
-	Usable bool   // could be handed out at all
-	Note   string // why not
-	Kept   string // the sandbox that the address is kept for; "" for none
-
-	Withheld *Withheld // since its pool was removed, and by no pool taken over
-}
-
 // Place returns where an address lies.
-func (m *memory) Place(a netip.Addr) Place {
+func (m *memory) Place(a netip.Addr) ipam.Place {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.poolOf(a)
@@ -214,15 +205,15 @@ func (m *memory) Place(a netip.Addr) Place {
 	w := m.idx.withheldAt(a)
 	switch {
 	case pi == nil && w != nil:
-		return Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool), Withheld: w}
+		return ipam.Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool), Withheld: w}
 	case pi == nil:
-		return Place{Note: "in no pool"}
+		return ipam.Place{Note: "in no pool"}
 	}
-	note := pi.pool.outside(a)
+	note := pi.pool.OutsideAddr(a)
 	if pi.isBlocked(a) {
 		note = "named by a row that cannot be read"
 	}
-	return Place{pi.pool, note == "", note, pi.keptFor[a], w}
+	return ipam.Place{Pool: pi.pool, Usable: note == "", Note: note, Kept: pi.keptFor[a], Withheld: w}
 }
 
 // A signal is a broadcast without a payload: look again. A subscriber to some states
@@ -242,9 +233,9 @@ const (
 	poolCommit stateSet = 1 << 14
 )
 
-var stateBits = append([]State{Free}, States()...)
+var stateBits = append([]ipam.State{ipam.Free}, ipam.States()...)
 
-func setOf(states ...State) (set stateSet) {
+func setOf(states ...ipam.State) (set stateSet) {
 	for _, s := range states {
 		set |= 1 << slices.Index(stateBits, s)
 	}
@@ -277,9 +268,9 @@ func (s *signal) send(touched stateSet) {
 // touched is the states that a step leaves and enters.
 func (s step) touched() stateSet {
 	switch s.change.Subject {
-	case OfPool, OfBook:
+	case ipam.OfPool, ipam.OfBook:
 		return anyCommit | poolCommit
-	case OfAttempt:
+	case ipam.OfAttempt:
 		return anyCommit
 	}
 	return anyCommit | setOf(s.change.From, s.change.To)
@@ -291,7 +282,9 @@ func (m *memory) Changed() <-chan struct{} { return m.signal.next(anyCommit) }
 
 // Touched returns a channel that is closed at the next commit which moves a lease
 // into one of the states, or out of it. It carries no payload: look again.
-func (m *memory) Touched(states ...State) <-chan struct{} { return m.signal.next(setOf(states...)) }
+func (m *memory) Touched(states ...ipam.State) <-chan struct{} {
+	return m.signal.next(setOf(states...))
+}
 
 // PoolsChanged returns a channel that is closed at the next commit that makes, changes or
 // removes a pool, or is about the book itself: whose it is. It carries no payload: look again.

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -30,9 +31,9 @@ type passing struct {
 	eras int
 	last struct { // the last change
 		credit
-		at netdb.Stamp // by the machine's clocks
+		at ipam.Stamp // by the machine's clocks
 	}
-	read netdb.Stamp // at the last step
+	read ipam.Stamp // at the last step
 }
 
 func newPassing(c *Clock) *passing {

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -24,7 +25,7 @@ import (
 // entry is what the model knows of one address.
 type entry struct {
 	id, sandbox string
-	state       netdb.State
+	state       ipam.State
 	rev         int64
 	since       credit
 }
@@ -70,8 +71,8 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			b.Close()
 		}()
 		prefix := netip.MustParsePrefix("10.8.64.0/29") // .2 to .6
-		pool, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolSpec{
-			Name: "p", Prefix: prefix, Gateway: netdb.FirstHost(prefix), Bridge: "rt0"})
+		pool, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), ipam.PoolSpec{
+			Name: "p", Prefix: prefix, Gateway: ipam.FirstHost(prefix), Bridge: "rt0"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 
 		name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		// some returns an address of the model in one of the states.
-		some := func(t *rapid.T, states ...netdb.State) (netip.Addr, *entry) {
+		some := func(t *rapid.T, states ...ipam.State) (netip.Addr, *entry) {
 			for a := netip.MustParseAddr("10.8.64.2"); prefix.Contains(a); a = a.Next() {
 				if e := model[a]; e != nil {
 					for _, s := range states {
@@ -102,7 +103,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			t.Skip("none")
 			return netip.Addr{}, nil
 		}
-		move := func(l *netdb.Lease, err error, e *entry, to netdb.State) {
+		move := func(l *ipam.Lease, err error, e *entry, to ipam.State) {
 			if err != nil {
 				t.Fatalf("%s to %s: %v", e.state, to, err)
 			}
@@ -114,7 +115,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			}
 			e.state, e.rev = to, l.Rev
 		}
-		open1 := []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused}
+		open1 := []ipam.State{ipam.Reserved, ipam.Bound, ipam.Paused}
 
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": func(t *rapid.T) {
@@ -126,16 +127,16 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 				}
 				l, err := TryReserve(b, pool, s, Policy)
-				var owned *netdb.OwnedError
+				var owned *ipam.OwnedError
 				switch {
 				case had.IsValid():
-					if !errors.As(err, &owned) && !errors.Is(err, netdb.ErrExhausted) {
+					if !errors.As(err, &owned) && !errors.Is(err, ipam.ErrExhausted) {
 						t.Fatalf("%s has %s and got %v, %v", s, had, l, err)
 					}
-				case errors.Is(err, netdb.ErrExhausted):
+				case errors.Is(err, ipam.ErrExhausted):
 					for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 						e := model[a]
-						if keeps[a] == "" && (e == nil || e.state == netdb.Cooling && passed.since(e.since) >= Policy.CooldownMin) {
+						if keeps[a] == "" && (e == nil || e.state == ipam.Cooling && passed.since(e.since) >= Policy.CooldownMin) {
 							t.Fatalf("exhausted, but %s could be given: %+v", a, e)
 						}
 					}
@@ -143,11 +144,11 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					t.Fatal(err)
 				default:
 					e := model[l.Addr]
-					if keeps[l.Addr] != "" || e != nil && (e.state != netdb.Cooling || passed.since(e.since) < Policy.CooldownMin) {
+					if keeps[l.Addr] != "" || e != nil && (e.state != ipam.Cooling || passed.since(e.since) < Policy.CooldownMin) {
 						t.Fatalf("%s was given while %+v, kept for %q", l.Addr, e, keeps[l.Addr])
 					}
 					for a, other := range model {
-						if e != nil && other.state == netdb.Cooling && other.rev < e.rev && keeps[a] == "" {
+						if e != nil && other.state == ipam.Cooling && other.rev < e.rev && keeps[a] == "" {
 							t.Fatalf("%s was given, %s has rested longer", l.Addr, a)
 						}
 					}
@@ -165,7 +166,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil {
 						ended[e.id] = true
 					}
-					model[l.Addr] = &entry{l.ID, s, netdb.Reserved, l.Rev, passed.now()}
+					model[l.Addr] = &entry{l.ID, s, ipam.Reserved, l.Rev, passed.now()}
 					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
 				}
 			},
@@ -174,12 +175,12 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				spec.Kept, keeps = nil, make(map[netip.Addr]string)
 				for a := netip.MustParseAddr("10.8.64.2"); a.Compare(netip.MustParseAddr("10.8.64.7")) < 0; a = a.Next() {
 					if s := string(rune('a' + a.As4()[3] - 2)); rapid.Bool().Draw(t, "kept for "+s) {
-						spec.Kept = append(spec.Kept, netdb.Kept{Sandbox: s, Address: a})
+						spec.Kept = append(spec.Kept, ipam.Kept{Sandbox: s, Address: a})
 						keeps[a] = s
 					}
 				}
 				var err error
-				if pool, err = b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec); err != nil {
+				if pool, err = b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -198,18 +199,18 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				}
 				e := model[a]
 				l, err := takeKept(b, pool, s, s, "eth0")
-				var owned *netdb.OwnedError
+				var owned *ipam.OwnedError
 				switch {
 				case !a.IsValid() || had == a:
 					if l != nil || err != nil {
 						t.Fatalf("%s, for which %s is kept and which has %s, got %v, %v", s, a, had, l, err)
 					}
-				case e != nil && e.state == netdb.Quarantined:
-					if !errors.Is(err, netdb.ErrQuarantined) {
+				case e != nil && e.state == ipam.Quarantined:
+					if !errors.Is(err, ipam.ErrQuarantined) {
 						t.Fatal(l, err)
 					}
-				case e != nil && (e.state != netdb.Cooling || e.sandbox != s && passed.since(e.since) < Policy.Cooldown):
-					if !errors.Is(err, netdb.ErrTaken) {
+				case e != nil && (e.state != ipam.Cooling || e.sandbox != s && passed.since(e.since) < Policy.Cooldown):
+					if !errors.Is(err, ipam.ErrTaken) {
 						t.Fatal(l, err)
 					}
 				case had.IsValid():
@@ -223,14 +224,14 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if e != nil {
 						ended[e.id] = true
 					}
-					model[a] = &entry{l.ID, s, netdb.Reserved, l.Rev, passed.now()}
+					model[a] = &entry{l.ID, s, ipam.Reserved, l.Rev, passed.now()}
 					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
 			"bind": func(t *rapid.T) {
-				_, e := some(t, netdb.Reserved)
-				l, err := b.Bind(ctx, client, e.id, 0, netdb.Binding{HostInterface: "veth"})
-				move(l, err, e, netdb.Bound)
+				_, e := some(t, ipam.Reserved)
+				l, err := b.Bind(ctx, client, e.id, 0, ipam.Binding{HostInterface: "veth"})
+				move(l, err, e, ipam.Bound)
 			},
 			"name": func(t *rapid.T) {
 				_, e := some(t, open1...)
@@ -249,11 +250,11 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				fits := has == want || want == "veth%d" && strings.HasPrefix(has, "veth")
 				switch _, other := names[want]; {
 				case has != "" && !fits:
-					if !errors.Is(err, netdb.ErrState) {
+					if !errors.Is(err, ipam.ErrState) {
 						t.Fatal(l, err)
 					}
 				case has == "" && other:
-					if !errors.Is(err, netdb.ErrNameTaken) {
+					if !errors.Is(err, ipam.ErrNameTaken) {
 						t.Fatal(l, err)
 					}
 				case err != nil || has != "" && l.Rev != e.rev:
@@ -266,22 +267,22 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				}
 			},
 			"pause": func(t *rapid.T) {
-				_, e := some(t, netdb.Bound)
+				_, e := some(t, ipam.Bound)
 				l, err := b.Pause(ctx, client, e.id, 0)
-				move(l, err, e, netdb.Paused)
+				move(l, err, e, ipam.Paused)
 			},
 			"resume": func(t *rapid.T) {
-				_, e := some(t, netdb.Paused)
+				_, e := some(t, ipam.Paused)
 				l, err := b.Resume(ctx, client, e.id, 0)
-				move(l, err, e, netdb.Bound)
+				move(l, err, e, ipam.Bound)
 			},
 			"release": func(t *rapid.T) {
 				_, e := some(t, open1...)
 				l, err := b.Release(ctx, client, e.id, "", 0)
-				move(l, err, e, netdb.Releasing)
+				move(l, err, e, ipam.Releasing)
 			},
 			"release again": func(t *rapid.T) {
-				_, e := some(t, netdb.Releasing, netdb.Cooling)
+				_, e := some(t, ipam.Releasing, ipam.Cooling)
 				rev := b.Rev()
 				l, err := b.Release(ctx, client, e.id, "", 0)
 				if err != nil || l.State != e.state || b.Rev() != rev {
@@ -291,7 +292,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"release what ended": func(t *rapid.T) {
 				for id := range ended {
 					rev := b.Rev()
-					if l, err := b.Release(ctx, client, id, "", 0); err == nil && l.State != netdb.Free || err != nil && !errors.Is(err, netdb.ErrGone) {
+					if l, err := b.Release(ctx, client, id, "", 0); err == nil && l.State != ipam.Free || err != nil && !errors.Is(err, ipam.ErrGone) {
 						t.Fatal(l, err)
 					}
 					if b.Rev() != rev {
@@ -301,16 +302,16 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"release as seen": func(t *rapid.T) {
 				_, e := some(t, open1...)
-				if _, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev-1, nil); !errors.Is(err, netdb.ErrStale) {
+				if _, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev-1, nil); !errors.Is(err, ipam.ErrStale) {
 					t.Fatal(err)
 				}
 				l, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev, nil)
-				move(l, err, e, netdb.Releasing)
+				move(l, err, e, ipam.Releasing)
 			},
 			"set aside": func(t *rapid.T) {
-				_, e := some(t, netdb.Releasing)
+				_, e := some(t, ipam.Releasing)
 				l, err := b.Withhold(ctx, watchdog, e.id, e.rev, evidence)
-				move(l, err, e, netdb.Quarantined)
+				move(l, err, e, ipam.Quarantined)
 			},
 			"adopt": func(t *rapid.T) {
 				a := netip.AddrFrom4([4]byte{10, 8, 64, byte(rapid.IntRange(2, 6).Draw(t, "last"))})
@@ -327,16 +328,16 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					if other.sandbox == s && other.state.Open() {
 						had = other
 					}
-					kept = kept && (other.id != ad.ID || at == a && other.sandbox == s && other.state == netdb.Quarantined)
+					kept = kept && (other.id != ad.ID || at == a && other.sandbox == s && other.state == ipam.Quarantined)
 				}
 				if k, ok := known[ad.ID]; ok {
 					kept = kept && k == tenure{a, s} && last[a] == ad.ID
 				}
 				l, err := b.Adopt(ctx, reconciler, ad)
-				var owned *netdb.OwnedError
+				var owned *ipam.OwnedError
 				switch {
-				case e != nil && e.state != netdb.Cooling && e.state != netdb.Quarantined:
-					if !errors.Is(err, netdb.ErrState) {
+				case e != nil && e.state != ipam.Cooling && e.state != ipam.Quarantined:
+					if !errors.Is(err, ipam.ErrState) {
 						t.Fatal(l, err)
 					}
 				case had != nil:
@@ -352,18 +353,18 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, s, netdb.Bound, l.Rev, passed.now()}
+					model[a] = &entry{l.ID, s, ipam.Bound, l.Rev, passed.now()}
 					known[l.ID], last[a] = tenure{a, s}, l.ID
 				}
 			},
 			"expire": func(t *rapid.T) {
-				a, e := some(t, netdb.Reserved)
+				a, e := some(t, ipam.Reserved)
 				l, err := b.Lease(e.id)
 				if err != nil {
 					t.Fatal(err)
 				}
 				switch _, err := b.Expire(ctx, watchdog, e.id, e.rev, nil); {
-				case l.Cut != "" && errors.Is(err, netdb.ErrCools):
+				case l.Cut != "" && errors.Is(err, ipam.ErrCools):
 					return
 				case l.Cut != "" || err != nil:
 					t.Fatalf("%s, cut %q: %v", a, l.Cut, err)
@@ -375,10 +376,10 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			"free": func(t *rapid.T) {
 				for _, l := range b.Rested(pool.UID, Policy.Cooldown, nil, rapid.IntRange(1, 3).Draw(t, "most")) {
 					e := model[l.Addr]
-					if e == nil || e.rev != l.Rev || e.state != netdb.Cooling || passed.since(e.since) < Policy.Cooldown {
+					if e == nil || e.rev != l.Rev || e.state != ipam.Cooling || passed.since(e.since) < Policy.Cooldown {
 						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)
 					}
-					if n, err := b.Free(ctx, allocator, []*netdb.Lease{l}, unseen); n != 1 || err != nil {
+					if n, err := b.Free(ctx, allocator, []*ipam.Lease{l}, unseen); n != 1 || err != nil {
 						t.Fatal(n, err)
 					}
 					ended[e.id] = true
@@ -387,33 +388,33 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				}
 			},
 			"confirm": func(t *rapid.T) {
-				_, e := some(t, netdb.Releasing)
-				if _, err := b.Confirm(ctx, watchdog, e.id, e.rev-1, nil); !errors.Is(err, netdb.ErrStale) {
+				_, e := some(t, ipam.Releasing)
+				if _, err := b.Confirm(ctx, watchdog, e.id, e.rev-1, nil); !errors.Is(err, ipam.ErrStale) {
 					t.Fatal(err)
 				}
 				l, err := b.Confirm(ctx, watchdog, e.id, e.rev, nil)
-				move(l, err, e, netdb.Cooling)
+				move(l, err, e, ipam.Cooling)
 			},
 			"quarantine": func(t *rapid.T) {
 				a := netip.AddrFrom4([4]byte{10, 8, 64, byte(rapid.IntRange(2, 6).Draw(t, "last"))})
 				e := model[a]
 				count := 0
 				for _, e := range model {
-					if e.state == netdb.Quarantined {
+					if e.state == ipam.Quarantined {
 						count++
 					}
 				}
-				l, err := b.Quarantine(ctx, Who(netdb.ByReconciler, "seen_on_wire"), a, json.RawMessage(`[1]`))
+				l, err := b.Quarantine(ctx, Who(ipam.ByReconciler, "seen_on_wire"), a, json.RawMessage(`[1]`))
 				switch {
-				case e != nil && e.state == netdb.Quarantined:
+				case e != nil && e.state == ipam.Quarantined:
 					if err != nil || l.ID != e.id {
 						t.Fatal(l, err)
 					}
 				case count >= 2: // half of five
-					if !errors.Is(err, netdb.ErrQuarantineFull) {
+					if !errors.Is(err, ipam.ErrQuarantineFull) {
 						t.Fatal(l, err)
 					}
-				case e == nil || e.state == netdb.Cooling:
+				case e == nil || e.state == ipam.Cooling:
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -421,18 +422,18 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					delete(freed, a)
-					model[a] = &entry{l.ID, "", netdb.Quarantined, l.Rev, passed.now()}
+					model[a] = &entry{l.ID, "", ipam.Quarantined, l.Rev, passed.now()}
 					known[l.ID], last[a] = tenure{a, ""}, l.ID
 				default:
-					if !errors.Is(err, netdb.ErrState) {
+					if !errors.Is(err, ipam.ErrState) {
 						t.Fatal(l, err)
 					}
 				}
 			},
 			"clear": func(t *rapid.T) {
-				a, e := some(t, netdb.Quarantined)
+				a, e := some(t, ipam.Quarantined)
 				l, err := Clear(b, a)
-				move(l, err, e, netdb.Cooling)
+				move(l, err, e, ipam.Cooling)
 			},
 			"time passes": func(t *rapid.T) {
 				clock.Pass(time.Duration(rapid.IntRange(1, 40).Draw(t, "minutes")) * time.Minute)
@@ -486,7 +487,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				case known && now.Rev != e.rev, err == nil && now.Rev != l.Rev:
 					t.Fatalf("it is %s at revision %d: %v", now.State, now.Rev, err)
 				case now.Rev != e.rev: // made, and not acknowledged, in the moment in which they went
-					move(now, nil, e, netdb.Releasing)
+					move(now, nil, e, ipam.Releasing)
 				}
 			},
 			"restart": func(t *rapid.T) {
@@ -506,7 +507,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				if len(leases) != len(model) {
 					t.Fatalf("%d rows, want %d", len(leases), len(model))
 				}
-				count := make(map[netdb.State]int)
+				count := make(map[ipam.State]int)
 				for _, l := range leases {
 					e := model[l.Addr]
 					if e == nil || e.id != l.ID || e.state != l.State || e.sandbox != l.Sandbox || e.rev != l.Rev {
@@ -515,13 +516,13 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					count[l.State]++
 				}
 				u, _ := b.Usage()
-				for _, s := range netdb.States() {
+				for _, s := range ipam.States() {
 					if u[0].ByState[s] != count[s] {
 						t.Fatalf("%d %s are counted, there are %d", u[0].ByState[s], s, count[s])
 					}
 				}
 				for name, of := range names {
-					if !slices.ContainsFunc(slices.Collect(maps.Values(model)), func(e *entry) bool { return e.sandbox == of && e.state != netdb.Cooling }) {
+					if !slices.ContainsFunc(slices.Collect(maps.Values(model)), func(e *entry) bool { return e.sandbox == of && e.state != ipam.Cooling }) {
 						delete(names, name)
 					}
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -79,8 +80,8 @@ func TestF6APanicInACommit(t *testing.T) {
 			if int(panics.Load()) != want.panics || refused.Load() != 0 {
 				t.Errorf("%d callers met the panic and %d were refused, of %d", panics.Load(), refused.Load(), callers)
 			}
-			reserved := func() int { u, _ := b.Usage(); return u[0].ByState[netdb.Reserved] }
-			if n := reserved() - kept[0].ByState[netdb.Reserved]; (n == callers) != want.durable || (n == 0) == want.durable {
+			reserved := func() int { u, _ := b.Usage(); return u[0].ByState[ipam.Reserved] }
+			if n := reserved() - kept[0].ByState[ipam.Reserved]; (n == callers) != want.durable || (n == 0) == want.durable {
 				t.Errorf("%d of %d are reserved", n, callers)
 			}
 			if point == "prune" && b.Info().Growing == nil {
@@ -132,7 +133,7 @@ func TestF6AnIndexThatCannotBeReadAgain(t *testing.T) {
 		t.Errorf("it ended with %v and said\n%s", err, said)
 	}
 	b = OpenAt(t, path, Options())
-	if ls, _ := b.Leases(); !slices.ContainsFunc(ls, func(l *netdb.Lease) bool { return l.Sandbox == "doomed" }) {
+	if ls, _ := b.Leases(); !slices.ContainsFunc(ls, func(l *ipam.Lease) bool { return l.Sandbox == "doomed" }) {
 		t.Error("the commit was not durable: it shows nothing")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Candidate is an address that is offered to one caller, and to no other
@@ -14,17 +15,17 @@ import (
 // [Book.Quarantine] or [Book.Drop].
 type Candidate struct {
 	Addr      netip.Addr
-	PrefixLen int // as of a [Lease]
-	Pool      *Pool
+	PrefixLen int // as of an [ipam.Lease]
+	Pool      *ipam.Pool
 	Early     bool // its cooldown was cut short, because nothing else is left
 
-	cut   Cut
-	rev   int64    // of the cooling row that was found rested; 0: there was none
-	rests []*Lease // the same of a delegated prefix, which may be in the place of many
+	cut   ipam.Cut
+	rev   int64         // of the cooling row that was found rested; 0: there was none
+	rests []*ipam.Lease // the same of a delegated prefix, which may be in the place of many
 }
 
 // Range returns the first and the last address that are offered.
-func (c *Candidate) Range() Range { return rangeOf(c.Addr, c.PrefixLen) }
+func (c *Candidate) Range() ipam.Range { return ipam.RangeOf(c.Addr, c.PrefixLen) }
 
 // Pick offers the address that the pool gives next: never
 // used first, in address order, walking on from the last one given; then the
@@ -33,8 +34,8 @@ func (c *Candidate) Range() Range { return rangeOf(c.Addr, c.PrefixLen) }
 // policy is strict, the one released longest ago whose CooldownMin is over.
 // The cost does not depend on how many leases there are.
 //
-// Nothing to offer is [ErrExhausted]; an unknown pool is [ErrNotFound].
-func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
+// Nothing to offer is [ipam.ErrExhausted]; an unknown pool is [ipam.ErrNotFound].
+func (m *memory) Pick(poolUID string, policy ipam.Policy) (Candidate, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi, err := m.idx.giving(poolUID)
@@ -54,19 +55,19 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 	}
 	exhausted := pi.exhausted(0, 0)
 	now := m.clock.Now()
-	l := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
+	l := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
 	if l == nil {
 		exhausted.Next = pi.nextOfPrefixes(now, policy)
 		return Candidate{}, exhausted
 	}
 	rest := now.Since(l.Since)
-	if rest < policy.least() {
-		exhausted.Next = policy.least() - rest
+	if rest < leastRest(policy) {
+		exhausted.Next = leastRest(policy) - rest
 		return Candidate{}, exhausted
 	}
 	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: rest < policy.Cooldown, rev: l.Rev}
 	if c.Early {
-		c.cut = CutEarly
+		c.cut = ipam.CutEarly
 	}
 	pi.offers[l.Addr] = 0
 	return c, nil
@@ -75,8 +76,8 @@ func (m *memory) Pick(poolUID string, policy Policy) (Candidate, error) {
 // rested returns the cooling lease that was released longest ago, of those that a
 // function wants and whose addresses can be given again; nil when there is none.
 // Revisions order them, not clocks.
-func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
-	pi.cooling.Scan(func(_ int64, l *Lease) bool {
+func (pi *poolIndex) rested(wanted func(*ipam.Lease) bool) (found *ipam.Lease) {
+	pi.cooling.Scan(func(_ int64, l *ipam.Lease) bool {
 		if _, kept := pi.keptFor[l.Addr]; !kept && wanted(l) {
 			found = l
 		}
@@ -88,8 +89,8 @@ func (pi *poolIndex) rested(wanted func(*Lease) bool) (found *Lease) {
 // nextOfPrefixes is how long until the addresses of a delegated prefix have rested: it
 // becomes free as a whole, when its cooldown is over. It is 0 when none cools, and at least
 // a moment when one does.
-func (pi *poolIndex) nextOfPrefixes(now Stamp, policy Policy) time.Duration {
-	l := pi.rested(func(l *Lease) bool { return l.PrefixLen != 0 })
+func (pi *poolIndex) nextOfPrefixes(now ipam.Stamp, policy ipam.Policy) time.Duration {
+	l := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen != 0 })
 	if l == nil {
 		return 0
 	}
@@ -110,35 +111,35 @@ func (pi *poolIndex) offered(a netip.Addr) bool {
 // When there is none, next is how long until the one that cools for longest can
 // be given; 0 when none cools. What is kept for a sandbox does not count. The cost does
 // not depend on how many leases there are.
-func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.Duration) {
+func (m *memory) Available(poolUID string, policy ipam.Policy) (n uint64, next time.Duration) {
 	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]
-	if pi == nil || pi.pool.State == PoolDraining {
+	if pi == nil || pi.pool.State == ipam.PoolDraining {
 		return 0, 0
 	}
 	policy = pi.pool.Policy(policy)
 	n = saturatingAdd(pi.free.Count(), pi.freed.Count())
-	switch oldest := pi.rested(func(l *Lease) bool { return l.PrefixLen == 0 }); {
+	switch oldest := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen == 0 }); {
 	case oldest == nil && n == 0:
 		return 0, pi.nextOfPrefixes(now, policy)
 	case oldest == nil:
 		return n, 0
-	case n == 0 && now.Since(oldest.Since) < policy.least():
-		return 0, policy.least() - now.Since(oldest.Since)
+	case n == 0 && now.Since(oldest.Since) < leastRest(policy):
+		return 0, leastRest(policy) - now.Since(oldest.Since)
 	}
 	rested := sort.Search(pi.cooling.Len(), func(at int) bool {
 		_, l, _ := pi.cooling.GetAt(at)
-		return now.Since(l.Since) < policy.least()
+		return now.Since(l.Since) < leastRest(policy)
 	})
 	for a := range pi.keptFor {
-		if l := m.idx.byAddr.at(a); l != nil && l.PrefixLen == 0 && l.State == Cooling && now.Since(l.Since) >= policy.least() {
+		if l := m.idx.byAddr.at(a); l != nil && l.PrefixLen == 0 && l.State == ipam.Cooling && now.Since(l.Since) >= leastRest(policy) {
 			rested--
 		}
 	}
 	for _, l := range pi.prefixes {
-		if l.State == Cooling && now.Since(l.Since) >= policy.least() {
+		if l.State == ipam.Cooling && now.Since(l.Since) >= leastRest(policy) {
 			rested--
 		}
 	}
@@ -149,11 +150,11 @@ func (m *memory) Available(poolUID string, policy Policy) (n uint64, next time.D
 // its own stale neighbours cannot hurt it. No other owner is offered it before
 // the cooldown is over. bits is the length of the delegated prefix that is wanted, 0 for an
 // address.
-func (m *memory) PickOwn(o Owner, bits int) (Candidate, bool) {
+func (m *memory) PickOwn(o ipam.Owner, bits int) (Candidate, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pi := m.idx.pools[o.PoolUID]
-	if pi == nil || pi.pool.State == PoolDraining {
+	if pi == nil || pi.pool.State == ipam.PoolDraining {
 		return Candidate{}, false
 	}
 	l := pi.own[o]
@@ -162,17 +163,17 @@ func (m *memory) PickOwn(o Owner, bits int) (Candidate, bool) {
 	}
 	if bits != 0 {
 		pi.offerPrefix(l.Prefix())
-		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, cut: CutOwn, rests: []*Lease{l}}, true
+		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, cut: ipam.CutOwn, rests: []*ipam.Lease{l}}, true
 	}
 	pi.offers[l.Addr] = 0
-	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: CutOwn, rev: l.Rev}, true
+	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: ipam.CutOwn, rev: l.Rev}, true
 }
 
 // PickAddr offers one wished address, if its owner-to-be may have it:
-// [ErrNotInPool], [ErrTaken] (also while another call is offered it, or while
-// it cools after another owner, and [KeptError] for one that is kept: see
-// [Book.PickKept]) or [ErrQuarantined].
-func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, error) {
+// [ipam.ErrNotInPool], [ipam.ErrTaken] (also while another call is offered it, or while
+// it cools after another owner, and [ipam.KeptError] for one that is kept: see
+// [Book.PickKept]) or [ipam.ErrQuarantined].
+func (m *memory) PickAddr(o ipam.Owner, a netip.Addr, policy ipam.Policy) (Candidate, error) {
 	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,18 +186,18 @@ func (m *memory) PickAddr(o Owner, a netip.Addr, policy Policy) (Candidate, erro
 		return Candidate{}, fmt.Errorf("address %s: %w", a, err)
 	}
 	if pi.offered(a) {
-		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
+		return Candidate{}, fmt.Errorf("address %s: %w by a call under way", a, ipam.ErrTaken)
 	}
 	l := m.idx.byAddr.at(a)
-	if l.coolsWithPrefix() {
-		return Candidate{}, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
+	if coolsWithPrefix(l) {
+		return Candidate{}, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ipam.ErrTaken, l.Text())
 	}
-	cut, err := l.rests(a, l != nil && l.Owner() == o, now, policy)
+	cut, err := restOf(l, a, l != nil && l.Owner() == o, now, policy)
 	if err != nil {
 		return Candidate{}, err
 	}
 	if owner, kept := pi.keptFor[a]; kept {
-		return Candidate{}, &KeptError{a, pi.pool.Name, owner}
+		return Candidate{}, &ipam.KeptError{Addr: a, Pool: pi.pool.Name, Sandbox: owner}
 	}
 	pi.offers[a] = pi.take(a)
 	return Candidate{Addr: a, Pool: pi.pool, cut: cut, rev: revOf(l)}, nil
@@ -228,18 +229,18 @@ func (m *memory) Drop(c Candidate) {
 
 // Upcoming lists up to n addresses that [Book.Pick] would offer next, for
 // those who look ahead. It offers none of them.
-func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
+func (m *memory) Upcoming(poolUID string, n int, policy ipam.Policy) []netip.Addr {
 	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[poolUID]
-	if pi == nil || pi.pool.State == PoolDraining {
+	if pi == nil || pi.pool.State == ipam.PoolDraining {
 		return nil
 	}
 	policy = pi.pool.Policy(policy)
 	out := pi.free.Upcoming(pi.cursor, n)
 	out = append(out, pi.freed.Upcoming(n-len(out))...)
-	pi.rested(func(l *Lease) bool {
+	pi.rested(func(l *ipam.Lease) bool {
 		ends := len(out) >= n || now.Since(l.Since) < policy.CooldownMin
 		if !ends && l.PrefixLen == 0 {
 			out = append(out, l.Addr)
@@ -249,39 +250,14 @@ func (m *memory) Upcoming(poolUID string, n int, policy Policy) []netip.Addr {
 	return out
 }
 
-// An ExhaustedError says what the pool is full of. It is [ErrExhausted].
-type ExhaustedError struct {
-	Pool      string
-	PrefixLen int // of the delegated prefix that was wanted; 0 for an address
-	ByState   map[State]int
-	Next      time.Duration // until the next one has rested for long enough; 0 when none rests
-}
-
-func (e *ExhaustedError) Error() string {
-	s := fmt.Sprintf("%v: %s holds %d reserved, %d bound, %d paused, %d releasing, %d cooling, %d quarantined",
-		ErrExhausted, e.Pool, e.ByState[Reserved], e.ByState[Bound], e.ByState[Paused],
-		e.ByState[Releasing], e.ByState[Cooling], e.ByState[Quarantined])
-	what := "address"
-	if e.PrefixLen != 0 {
-		what = fmt.Sprintf("/%d", e.PrefixLen)
-		s += fmt.Sprintf("; no /%d of it is whole", e.PrefixLen)
-	}
-	if e.Next > 0 {
-		s += fmt.Sprintf("; the next %s will have cooled in %s", what, max(e.Next.Round(time.Second), time.Second))
-	}
-	return s
-}
-
-func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
-
 // giving is the pool of uid, unless nothing can be given from it.
 func (x *index) giving(uid string) (*poolIndex, error) {
 	pi := x.pools[uid]
 	if pi == nil {
-		return nil, fmt.Errorf("pick from pool %s: %w", uid, ErrNotFound)
+		return nil, fmt.Errorf("pick from pool %s: %w", uid, ipam.ErrNotFound)
 	}
-	if pi.pool.State == PoolDraining {
-		return nil, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ErrDraining)
+	if pi.pool.State == ipam.PoolDraining {
+		return nil, fmt.Errorf("pick from pool %s: %w", pi.pool.Name, ipam.ErrDraining)
 	}
 	return pi, nil
 }
@@ -292,18 +268,18 @@ func (x *index) giving(uid string) (*poolIndex, error) {
 // calls of one sandbox may have it at once, and the first that reserves it gets it.
 //
 // A rest after the sandbox itself is cut short: its own stale neighbours cannot hurt
-// it. Errors: [ErrTaken] (another holds it, or it cools after another or in a
-// delegated prefix), [ErrQuarantined].
-func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, kept bool, err error) {
+// it. Errors: [ipam.ErrTaken] (another holds it, or it cools after another or in a
+// delegated prefix), [ipam.ErrQuarantined].
+func (m *memory) PickKept(o ipam.Owner, sandbox string, policy ipam.Policy) (c Candidate, kept bool, err error) {
 	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[o.PoolUID]
 	if pi == nil {
-		return Candidate{}, false, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ErrNotFound)
+		return Candidate{}, false, fmt.Errorf("pick from pool %s: %w", o.PoolUID, ipam.ErrNotFound)
 	}
 	a, kept := pi.keptOf[sandbox]
-	if !kept || pi.pool.State == PoolDraining {
+	if !kept || pi.pool.State == ipam.PoolDraining {
 		return Candidate{}, false, nil
 	}
 	policy = pi.pool.Policy(policy)
@@ -315,12 +291,12 @@ func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, 
 		return Candidate{}, true, fmt.Errorf("address %s: %w", a, err)
 	}
 	if pi.offered(a) { // since before it was kept
-		return Candidate{}, true, fmt.Errorf("address %s: %w by a call under way", a, ErrTaken)
+		return Candidate{}, true, fmt.Errorf("address %s: %w by a call under way", a, ipam.ErrTaken)
 	}
-	if l.coolsWithPrefix() {
-		return Candidate{}, true, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ErrTaken, l.Text())
+	if coolsWithPrefix(l) {
+		return Candidate{}, true, fmt.Errorf("address %s: %w: it cools with the delegated prefix %s", a, ipam.ErrTaken, l.Text())
 	}
-	cut, err := l.rests(a, l != nil && l.Sandbox == sandbox, now, policy)
+	cut, err := restOf(l, a, l != nil && l.Sandbox == sandbox, now, policy)
 	if err != nil {
 		return Candidate{}, true, err
 	}
@@ -329,25 +305,27 @@ func (m *memory) PickKept(o Owner, sandbox string, policy Policy) (c Candidate, 
 
 // coolsWithPrefix reports that a row, which may be nil, leaves none of its addresses to a
 // caller alone: they become free together, when the cooldown of their prefix is over.
-func (l *Lease) coolsWithPrefix() bool { return l != nil && l.PrefixLen != 0 && l.State == Cooling }
+func coolsWithPrefix(l *ipam.Lease) bool {
+	return l != nil && l.PrefixLen != 0 && l.State == ipam.Cooling
+}
 
-// rests returns nil when the row of an address, which may be nil, leaves it to the
+// restOf returns nil when the row of an address, which may be nil, leaves it to the
 // caller, and how the cooldown is cut for that. own says that it cools after the
 // caller itself.
-func (l *Lease) rests(a netip.Addr, own bool, now Stamp, policy Policy) (Cut, error) {
+func restOf(l *ipam.Lease, a netip.Addr, own bool, now ipam.Stamp, policy ipam.Policy) (ipam.Cut, error) {
 	if l == nil {
 		return "", nil
 	}
 	switch rest := now.Since(l.Since); {
-	case l.State == Quarantined:
-		return "", fmt.Errorf("address %s: %w", a, ErrQuarantined)
-	case l.State != Cooling:
-		return "", fmt.Errorf("address %s: %w: %s by sandbox %q", a, ErrTaken, l.State, l.Sandbox)
+	case l.State == ipam.Quarantined:
+		return "", fmt.Errorf("address %s: %w", a, ipam.ErrQuarantined)
+	case l.State != ipam.Cooling:
+		return "", fmt.Errorf("address %s: %w: %s by sandbox %q", a, ipam.ErrTaken, l.State, l.Sandbox)
 	case rest >= policy.Cooldown:
 		return "", nil
 	case own:
-		return CutOwn, nil
+		return ipam.CutOwn, nil
 	default:
-		return "", fmt.Errorf("address %s: %w: it cools for another %v", a, ErrTaken, policy.Cooldown-rest)
+		return "", fmt.Errorf("address %s: %w: it cools for another %v", a, ipam.ErrTaken, policy.Cooldown-rest)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // PickPrefix is [Book.Pick] of a delegated prefix: the first aligned one of which no address
@@ -18,8 +19,8 @@ import (
 // for no sandbox.
 //
 // The cost is that of one look at each free range of the pool and at each row that cools.
-// Errors are those of [Book.Pick], and [FieldError] for the length.
-func (m *memory) PickPrefix(poolUID string, bits int, policy Policy) (Candidate, error) {
+// Errors are those of [Book.Pick], and [ipam.FieldError] for the length.
+func (m *memory) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candidate, error) {
 	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,7 +46,7 @@ func (m *memory) PickPrefix(poolUID string, bits int, policy Policy) (Candidate,
 	}
 	for _, l := range rests {
 		if now.Since(l.Since) < policy.Cooldown {
-			c.Early, c.cut = true, CutEarly
+			c.Early, c.cut = true, ipam.CutEarly
 		}
 	}
 	c.Addr, c.rests = r.From, rests
@@ -53,16 +54,16 @@ func (m *memory) PickPrefix(poolUID string, bits int, policy Policy) (Candidate,
 	return c, nil
 }
 
-func (pi *poolIndex) exhausted(bits int, next time.Duration) *ExhaustedError {
-	return &ExhaustedError{Pool: pi.pool.Name, PrefixLen: bits, ByState: maps.Clone(pi.count), Next: next}
+func (pi *poolIndex) exhausted(bits int, next time.Duration) *ipam.ExhaustedError {
+	return &ipam.ExhaustedError{Pool: pi.pool.Name, PrefixLen: bits, ByState: maps.Clone(pi.count), Next: next}
 }
 
 // waits is how long until rows have rested so that a prefix of a length can be had in their
 // place. The row of one that contains more ends when its cooldown is over.
-func (pi *poolIndex) waits(rows []*Lease, bits int, now Stamp, policy Policy) (wait time.Duration) {
+func (pi *poolIndex) waits(rows []*ipam.Lease, bits int, now ipam.Stamp, policy ipam.Policy) (wait time.Duration) {
 	for _, l := range rows {
-		least := policy.least()
-		if l.contains(bits) {
+		least := leastRest(policy)
+		if leasesMore(l, bits) {
 			least = max(policy.Cooldown, now.Since(l.Since)+time.Second)
 		}
 		wait = max(wait, least-now.Since(l.Since))
@@ -70,12 +71,12 @@ func (pi *poolIndex) waits(rows []*Lease, bits int, now Stamp, policy Policy) (w
 	return wait
 }
 
-// contains reports whether a row leases more than a prefix of a length.
-func (l *Lease) contains(bits int) bool { return l.PrefixLen != 0 && l.PrefixLen < bits }
+// leasesMore reports whether a row leases more than a prefix of a length.
+func leasesMore(l *ipam.Lease, bits int) bool { return l.PrefixLen != 0 && l.PrefixLen < bits }
 
 // nextPrefix returns the prefix that comes next, and the rows that cool in it. Those that
 // contain more count only with larger.
-func (pi *poolIndex) nextPrefix(bits int, larger bool) (r Range, rests []*Lease, found bool) {
+func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, rests []*ipam.Lease, found bool) {
 	if r, found = pi.free.FirstPrefix(bits); found {
 		return r, nil, true
 	}
@@ -85,20 +86,20 @@ func (pi *poolIndex) nextPrefix(bits int, larger bool) (r Range, rests []*Lease,
 			return r, nil, true
 		}
 	}
-	var joined []*Lease
-	pi.cooling.Scan(func(_ int64, l *Lease) bool {
-		if l.contains(bits) && !larger || pi.offeredRange(l.Range()) || pi.keepsOf(l.Range()) {
+	var joined []*ipam.Lease
+	pi.cooling.Scan(func(_ int64, l *ipam.Lease) bool {
+		if leasesMore(l, bits) && !larger || pi.offeredRange(l.Range()) || pi.keepsOf(l.Range()) {
 			return true
 		}
 		joined = append(joined, l)
 		r, found = could.Join(l.Range(), bits)
 		return !found
 	})
-	return r, slices.DeleteFunc(joined, func(l *Lease) bool { return !l.Range().Overlaps(r) }), found
+	return r, slices.DeleteFunc(joined, func(l *ipam.Lease) bool { return !l.Range().Overlaps(r) }), found
 }
 
 // keepsOf reports whether an address of a range is kept for a sandbox.
-func (pi *poolIndex) keepsOf(r Range) bool {
+func (pi *poolIndex) keepsOf(r ipam.Range) bool {
 	if r.From == r.To {
 		_, kept := pi.keptFor[r.From]
 		return kept
@@ -116,7 +117,7 @@ func (pi *poolIndex) offerPrefix(p netip.Prefix) {
 }
 
 // offeredRange reports whether an address of a range is offered to a caller.
-func (pi *poolIndex) offeredRange(r Range) bool {
+func (pi *poolIndex) offeredRange(r ipam.Range) bool {
 	if r.From == r.To {
 		return pi.offered(r.From)
 	}
@@ -134,8 +135,8 @@ func (pi *poolIndex) offeredRange(r Range) bool {
 }
 
 // PickPrefixAt offers one wished prefix, if its owner-to-be may have it. Errors are those
-// of [Book.PickAddr], and [FieldError] for a length or an address that make no prefix.
-func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate, error) {
+// of [Book.PickAddr], and [ipam.FieldError] for a length or an address that make no prefix.
+func (m *memory) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) (Candidate, error) {
 	now := m.clock.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,30 +148,30 @@ func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate
 		return Candidate{}, err
 	}
 	if p != p.Masked() {
-		return Candidate{}, invalid("address", "%s has host bits set; did you mean %s?", p, p.Masked())
+		return Candidate{}, ipam.Invalid("address", "%s has host bits set; did you mean %s?", p, p.Masked())
 	}
 	policy = pi.pool.Policy(policy)
 	r := ranges.Of(p)
-	if note := pi.pool.outsideRange(r); note != "" {
-		return Candidate{}, fmt.Errorf("prefix %s: %w %s: it, or an address of it, is %s", p, ErrNotInPool, pi.pool.Name, note)
+	if note := pi.pool.OutsideRange(r); note != "" {
+		return Candidate{}, fmt.Errorf("prefix %s: %w %s: it, or an address of it, is %s", p, ipam.ErrNotInPool, pi.pool.Name, note)
 	}
 	if pi.blocks(r) {
-		return Candidate{}, fmt.Errorf("prefix %s: %w by a row that cannot be read; see doctor", p, ErrTaken)
+		return Candidate{}, fmt.Errorf("prefix %s: %w by a row that cannot be read; see doctor", p, ipam.ErrTaken)
 	}
 	if pi.offeredRange(r) {
-		return Candidate{}, fmt.Errorf("prefix %s: %w by a call under way", p, ErrTaken)
+		return Candidate{}, fmt.Errorf("prefix %s: %w by a call under way", p, ipam.ErrTaken)
 	}
 	for a, owner := range pi.keptFor {
 		if r.Contains(a) {
-			return Candidate{}, &KeptError{a, pi.pool.Name, owner}
+			return Candidate{}, &ipam.KeptError{Addr: a, Pool: pi.pool.Name, Sandbox: owner}
 		}
 	}
 	c := Candidate{Addr: r.From, PrefixLen: p.Bits(), Pool: pi.pool}
 	for _, l := range m.idx.byAddr.overlapping(r) {
-		if l.contains(p.Bits()) && l.State == Cooling {
-			return Candidate{}, fmt.Errorf("prefix %s: %w: %s cools", p, ErrTaken, l.Text())
+		if leasesMore(l, p.Bits()) && l.State == ipam.Cooling {
+			return Candidate{}, fmt.Errorf("prefix %s: %w: %s cools", p, ipam.ErrTaken, l.Text())
 		}
-		cut, err := l.rests(l.Addr, l.Owner() == o, now, policy)
+		cut, err := restOf(l, l.Addr, l.Owner() == o, now, policy)
 		if err != nil {
 			return Candidate{}, err
 		}
@@ -185,24 +186,21 @@ func (m *memory) PickPrefixAt(o Owner, p netip.Prefix, policy Policy) (Candidate
 
 // reservePrefix ends the rows that a prefix is given in the place of, and returns the one of
 // the prefix itself, nil for none. Each must be as it was when it was found rested.
-func (t *tx) reservePrefix(who Who, c Candidate) (*Lease, error) {
-	rows := t.overlapping(rangeOf(c.Addr, c.PrefixLen))
-	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.rests), byFirst), func(is, was *Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
-		return nil, fmt.Errorf("prefix %s: %w", placeText(c.Addr, c.PrefixLen), ErrTaken)
+func (t *tx) reservePrefix(who ipam.Who, c Candidate) (*ipam.Lease, error) {
+	rows := t.overlapping(ipam.RangeOf(c.Addr, c.PrefixLen))
+	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.rests), byFirst), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
+		return nil, fmt.Errorf("prefix %s: %w", ipam.TextOf(c.Addr, c.PrefixLen), ipam.ErrTaken)
 	}
-	who.Reason = Rested
+	who.Reason = ipam.Rested
 	for _, l := range rows {
 		if l.Addr == c.Addr && l.PrefixLen == c.PrefixLen {
 			return l, nil
 		}
-		if _, err := t.setState(who, l, Free, nil); err != nil {
+		if _, err := t.setState(who, l, ipam.Free, nil); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-func byFirst(x, y *Lease) int { return x.Addr.Compare(y.Addr) }
-
-// Rested is the reason of a change that ends a row which has rested.
-const Rested = "rested"
+func byFirst(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -17,13 +18,13 @@ import (
 func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/29")
-	var leases []*netdb.Lease
+	var leases []*ipam.Lease
 	for _, s := range []string{"a", "b", "c", "d", "e"} {
 		leases = append(leases, Reserve(t, b, s))
 	}
 	_, err := TryReserve(b, p, "f", Policy)
-	var full *netdb.ExhaustedError
-	if !errors.As(err, &full) || full.ByState[netdb.Reserved] != 5 {
+	var full *ipam.ExhaustedError
+	if !errors.As(err, &full) || full.ByState[ipam.Reserved] != 5 {
 		t.Fatalf("full pool: %v", err)
 	}
 	if _, err := b.Release(ctx, client, leases[2].ID, "", 0); err != nil {
@@ -31,7 +32,7 @@ func TestL7ExhaustedPoolWorksAgainAfterOneRelease(t *testing.T) {
 	}
 	c.Pass(time.Hour)
 	_, err = TryReserve(b, p, "f", Policy)
-	wantErr(t, err, netdb.ErrExhausted) // released, and the removal is not confirmed
+	wantErr(t, err, ipam.ErrExhausted) // released, and the removal is not confirmed
 	l, _ := b.At(leases[2].Addr)
 	if _, err := b.Confirm(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func TestL8CooldownAtExhaustion(t *testing.T) {
 	p := Pool(t, b, "default", "10.8.64.0/29")
 	strict := Policy
 	strict.Strict = true
-	var leases []*netdb.Lease
+	var leases []*ipam.Lease
 	for _, s := range []string{"a", "b", "c", "d", "e"} {
 		leases = append(leases, Reserve(t, b, s))
 	}
@@ -87,13 +88,13 @@ func TestL8CooldownAtExhaustion(t *testing.T) {
 		Cool(t, b, leases[i])
 		c.Pass(time.Second)
 	}
-	refuse := func(policy netdb.Policy, when string) {
+	refuse := func(policy ipam.Policy, when string) {
 		t.Helper()
-		if got, err := b.Pick(p.UID, policy); !errors.Is(err, netdb.ErrExhausted) {
+		if got, err := b.Pick(p.UID, policy); !errors.Is(err, ipam.ErrExhausted) {
 			t.Fatalf("%s: %v, %v", when, got, err)
 		}
 	}
-	offer := func(policy netdb.Policy, want *netdb.Lease, early bool, when string) {
+	offer := func(policy ipam.Policy, want *ipam.Lease, early bool, when string) {
 		t.Helper()
 		got, err := b.Pick(p.UID, policy)
 		if err != nil || got.Addr != want.Addr || got.Early != early {
@@ -130,7 +131,7 @@ func TestL18OwnAddressComesBack(t *testing.T) {
 	if other := Reserve(t, b, "b"); other.Addr == a.Addr {
 		t.Fatal("another sandbox got it")
 	}
-	for _, stranger := range []netdb.Owner{
+	for _, stranger := range []ipam.Owner{
 		{PoolUID: a.PoolUID, UID: "b", Interface: "eth0"}, // another sandbox
 		{PoolUID: a.PoolUID, UID: "a", Interface: "eth1"}, // another interface
 		{PoolUID: a.PoolUID},
@@ -164,7 +165,7 @@ func TestACandidateIsTakenOnce(t *testing.T) {
 	want := func(sandbox string) netdb.Reservation {
 		return netdb.Reservation{Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
 	}
-	if _, err := b.Reserve(ctx, allocator, want("a"), want("b")); !errors.Is(err, netdb.ErrTaken) {
+	if _, err := b.Reserve(ctx, allocator, want("a"), want("b")); !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("one candidate for two sandboxes at once: %v", err)
 	}
 	if l, ok := b.At(c.Addr); ok {
@@ -175,7 +176,7 @@ func TestACandidateIsTakenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.Reserve(ctx, allocator, want("b"))
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	if l, ok := b.At(c.Addr); !ok || l.ID != a[0].ID || l.Sandbox != "a" || l.Rev != a[0].Rev {
 		t.Errorf("the address is %+v, want a's", l)
 	}
@@ -184,18 +185,18 @@ func TestACandidateIsTakenOnce(t *testing.T) {
 // What is offered stays offered, and the walk goes on where it was, when the
 // pool is described anew and when memory is thrown away and loaded again.
 func TestHoldsOutliveTheIndex(t *testing.T) {
-	for name, renew := range map[string]func(t *testing.T, b *netdb.Book, path string, bystander *netdb.Lease){
-		"the pool changes": func(t *testing.T, b *netdb.Book, _ string, _ *netdb.Lease) {
+	for name, renew := range map[string]func(t *testing.T, b *netdb.Book, path string, bystander *ipam.Lease){
+		"the pool changes": func(t *testing.T, b *netdb.Book, _ string, _ *ipam.Lease) {
 			spec := b.Pools()[0].PoolSpec
-			spec.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.201")}}
+			spec.Exclude = []ipam.Range{{From: netip.MustParseAddr("10.8.64.200"), To: netip.MustParseAddr("10.8.64.201")}}
 			if p, err := b.EnsurePool(ctx, allocator, spec); err != nil || p.Generation != 2 {
 				t.Fatal(p, err)
 			}
 		},
-		"memory is loaded again": func(t *testing.T, b *netdb.Book, path string, bystander *netdb.Lease) {
+		"memory is loaded again": func(t *testing.T, b *netdb.Book, path string, bystander *ipam.Lease) {
 			raw(t, path, `DELETE FROM leases WHERE id = '`+bystander.ID+`'`)
-			_, err := b.Bind(ctx, client, bystander.ID, 0, netdb.Binding{Netns: "/x"})
-			wantErr(t, err, netdb.ErrStale)
+			_, err := b.Bind(ctx, client, bystander.ID, 0, ipam.Binding{Netns: "/x"})
+			wantErr(t, err, ipam.ErrStale)
 			if _, ok := b.At(bystander.Addr); ok {
 				t.Fatal("memory was not loaded again")
 			}
@@ -217,7 +218,7 @@ func TestHoldsOutliveTheIndex(t *testing.T) {
 			renew(t, b, path, bystander)
 			for _, c := range []netdb.Candidate{fresh, own} {
 				_, err := b.PickAddr(cools.Owner(), c.Addr, Policy)
-				wantErr(t, err, netdb.ErrTaken)
+				wantErr(t, err, ipam.ErrTaken)
 			}
 			if again, ok := b.PickOwn(cools.Owner(), 0); ok {
 				t.Errorf("%s is offered twice at once", again.Addr)
@@ -240,14 +241,14 @@ func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/24")
 	cools := Cool(t, b, Reserve(t, b, "a"))
-	stranger := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+	stranger := ipam.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
 	for _, at := range []struct {
 		since time.Duration
 		given bool
 	}{{0, false}, {Policy.CooldownMin, false}, {Policy.Cooldown - 1, false}, {Policy.Cooldown, true}} {
 		c.Pass(at.since - c.Since(cools.Since))
 		cand, err := b.PickAddr(stranger, cools.Addr, Policy)
-		if at.given != (err == nil) || !at.given && !errors.Is(err, netdb.ErrTaken) {
+		if at.given != (err == nil) || !at.given && !errors.Is(err, ipam.ErrTaken) {
 			t.Errorf("after %v a stranger's wish: %v", at.since, err)
 		}
 		if err == nil {
@@ -265,9 +266,9 @@ func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
 func TestAvailableCountsWhatHasRested(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/29") // five can be given
-	oldest := netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
-	strict := netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute, Strict: true}
-	available := func(policy netdb.Policy, want uint64, next time.Duration) {
+	oldest := ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
+	strict := ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute, Strict: true}
+	available := func(policy ipam.Policy, want uint64, next time.Duration) {
 		t.Helper()
 		if n, in := b.Available(p.UID, policy); n != want || in != next {
 			t.Errorf("%d available, the next in %s; want %d, %s", n, in, want, next)
@@ -284,7 +285,7 @@ func TestAvailableCountsWhatHasRested(t *testing.T) {
 	available(oldest, 0, time.Minute)
 	available(strict, 0, 29*time.Minute)
 	_, err := TryReserve(b, p, "f", strict)
-	var full *netdb.ExhaustedError
+	var full *ipam.ExhaustedError
 	if !errors.As(err, &full) || full.Next != 29*time.Minute || !strings.HasSuffix(err.Error(), "the next address will have cooled in 29m0s") {
 		t.Errorf("the refusal is %v, %+v", err, full)
 	}

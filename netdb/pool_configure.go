@@ -6,34 +6,28 @@ import (
 	"maps"
 	"slices"
 	"strings"
-)
 
-// A PoolName is what is remembered of a pool's name beyond the pool itself.
-type PoolName struct {
-	Name       string
-	Family     int    // 4 or 6
-	Generation int64  // the last one of a pool of the name that was removed, 0 before
-	Configured string // what the configuration said of it last, as the book keeps that; "" for nothing
-}
+	"github.com/ipamd/ipamd/ipam"
+)
 
 type nameKey struct {
 	name   string
 	family int
 }
 
-func (n *PoolName) key() nameKey { return nameKey{n.Name, n.Family} }
+func nameKeyOf(n *ipam.PoolName) nameKey { return nameKey{n.Name, n.Family} }
 
-func (s *PoolSpec) key() nameKey { return nameKey{s.Name, s.family()} }
+func poolKey(s *ipam.PoolSpec) nameKey { return nameKey{s.Name, s.Family()} }
 
 // name returns what is remembered of a pool's name.
-func (t *tx) name(s *PoolSpec) PoolName {
-	n := look(s.key(), t.staged.names, t.idx.names)
-	n.Name, n.Family = s.Name, s.family()
+func (t *tx) name(s *ipam.PoolSpec) ipam.PoolName {
+	n := look(poolKey(s), t.staged.names, t.idx.names)
+	n.Name, n.Family = s.Name, s.Family()
 	return n
 }
 
 // names has all that is remembered of names as the batch leaves it.
-func (t *tx) names() map[nameKey]PoolName {
+func (t *tx) names() map[nameKey]ipam.PoolName {
 	all := maps.Clone(t.idx.names)
 	maps.Copy(all, t.staged.names)
 	return all
@@ -41,9 +35,6 @@ func (t *tx) names() map[nameKey]PoolName {
 
 // unnamed begins what is remembered of a spec that the configuration has given up.
 const unnamed = "was "
-
-// PoolConfigured is the reason of a change that only notes what the configuration says.
-const PoolConfigured = "pool_configured"
 
 // Configure applies what the configuration says of pools, in one commit: each spec that it
 // says now and did not say the last time. One that it still says is old news, whatever
@@ -56,16 +47,16 @@ const PoolConfigured = "pool_configured"
 //
 // It returns what changed. Where one spec is refused none is applied, and the error joins
 // those of all that are.
-func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ...string) ([]*PoolOutcome, error) {
+func (b *Book) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpec, gone ...string) ([]*ipam.PoolOutcome, error) {
 	for _, s := range specs {
 		if err := s.Check(); err != nil {
 			return nil, err
 		}
 	}
-	return change(ctx, b.writer, func(t *tx) (out []*PoolOutcome, err error) {
+	return change(ctx, b.writer, func(t *tx) (out []*ipam.PoolOutcome, err error) {
 		// A pool may be given what another one leaves.
 		for left := slices.Clone(specs); len(left) > 0; {
-			var refused []PoolSpec
+			var refused []ipam.PoolSpec
 			var why []error
 			for _, s := range left {
 				o, err := t.configure(who, s, gone)
@@ -82,7 +73,7 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ..
 			left = refused
 		}
 		for key, n := range t.names() {
-			named := slices.ContainsFunc(specs, func(s PoolSpec) bool { return s.key() == key })
+			named := slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return poolKey(&s) == key })
 			if !named && n.Configured != "" && !strings.HasPrefix(n.Configured, unnamed) {
 				n.Configured = unnamed + n.Configured
 				t.stageName(who, &n)
@@ -93,8 +84,8 @@ func (b *Book) Configure(ctx context.Context, who Who, specs []PoolSpec, gone ..
 }
 
 // configure applies a spec that is new, and returns nil where it is not.
-func (t *tx) configure(who Who, s PoolSpec, gone []string) (*PoolOutcome, error) {
-	_, hash := s.encode()
+func (t *tx) configure(who ipam.Who, s ipam.PoolSpec, gone []string) (*ipam.PoolOutcome, error) {
+	_, hash := encodeSpec(&s)
 	n := t.name(&s)
 	if n.Configured == hash {
 		return nil, nil
@@ -107,20 +98,20 @@ func (t *tx) configure(who Who, s PoolSpec, gone []string) (*PoolOutcome, error)
 	return out, err
 }
 
-func (t *tx) stageName(who Who, n *PoolName) {
-	who.Reason = PoolConfigured
-	c := t.change(OfPool, who)
+func (t *tx) stageName(who ipam.Who, n *ipam.PoolName) {
+	who.Reason = ipam.PoolConfigured
+	c := t.change(ipam.OfPool, who)
 	c.Pool = n.Name
 	t.staged.stage(step{name: n, change: c})
 }
 
 // Unconfigured returns the pools that the configuration has given up: they stay, and are
 // an operator's to put back or to remove.
-func (m *memory) Unconfigured() (out []*Pool) {
+func (m *memory) Unconfigured() (out []*ipam.Pool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, pi := range m.idx.order {
-		if strings.HasPrefix(m.idx.names[pi.pool.key()].Configured, unnamed) {
+		if strings.HasPrefix(m.idx.names[poolKey(&pi.pool.PoolSpec)].Configured, unnamed) {
 			out = append(out, pi.pool)
 		}
 	}

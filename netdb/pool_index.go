@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
@@ -20,49 +21,49 @@ const mostFreed = 1 << 16
 
 // poolIndex is one pool's share of the index.
 type poolIndex struct {
-	pool    *Pool
+	pool    *ipam.Pool
 	size    uint64
-	free    free.Set                  // no row, not offered, usable; never given, or so long ago that it is forgotten
-	freed   free.Queue                // the same of those that were given before
-	kept    map[netip.Addr]int64      // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
-	keptFor map[netip.Addr]string     // the sandbox that an address is kept for
-	keptOf  map[string]netip.Addr     // and the address that is kept for a sandbox
-	cursor  netip.Addr                // where the walk over the never-used goes on
-	cooling *btree.Map[int64, *Lease] // inside the pool, by [Lease.CooledAt]: released longest ago first
-	spent   *btree.Map[int64, *Lease] // the same of those outside, which are not given again
-	away    free.Queue                // what became free and is outside: it has its place when it comes back inside
-	outside int                       // rows outside
-	own     map[Owner]*Lease          // an owner's last cooling address
-	offers  map[netip.Addr]int64      // to callers, not committed yet: the revision that made the address free, 0 when it was never given
-	count   map[State]int             // rows by state
-	blocked map[netip.Addr]struct{}   // occupied by a row that cannot be read
+	free    free.Set                       // no row, not offered, usable; never given, or so long ago that it is forgotten
+	freed   free.Queue                     // the same of those that were given before
+	kept    map[netip.Addr]int64           // the same of those that are kept for a sandbox: the revision that made it free, 0 when it was never given
+	keptFor map[netip.Addr]string          // the sandbox that an address is kept for
+	keptOf  map[string]netip.Addr          // and the address that is kept for a sandbox
+	cursor  netip.Addr                     // where the walk over the never-used goes on
+	cooling *btree.Map[int64, *ipam.Lease] // inside the pool, by [ipam.Lease.CooledAt]: released longest ago first
+	spent   *btree.Map[int64, *ipam.Lease] // the same of those outside, which are not given again
+	away    free.Queue                     // what became free and is outside: it has its place when it comes back inside
+	outside int                            // rows outside
+	own     map[ipam.Owner]*ipam.Lease     // an owner's last cooling address
+	offers  map[netip.Addr]int64           // to callers, not committed yet: the revision that made the address free, 0 when it was never given
+	count   map[ipam.State]int             // rows by state
+	blocked map[netip.Addr]struct{}        // occupied by a row that cannot be read
 
-	prefixes        map[netip.Addr]*Lease         // rows of delegated prefixes
+	prefixes        map[netip.Addr]*ipam.Lease    // rows of delegated prefixes
 	offeredPrefixes map[netip.Prefix][]free.Freed // the same as offers: what was free of each
-	blockedPrefixes []Range
+	blockedPrefixes []ipam.Range
 }
 
 // newPoolIndex has every usable address free.
-func newPoolIndex(p *Pool) *poolIndex {
+func newPoolIndex(p *ipam.Pool) *poolIndex {
 	pi := &poolIndex{
 		pool:    p,
-		free:    free.NewSet(free.Rest(p.hosts(), p.refused()...)...),
+		free:    free.NewSet(free.Rest(p.Hosts(), p.Refused()...)...),
 		freed:   free.NewQueue(),
 		kept:    make(map[netip.Addr]int64),
 		keptFor: make(map[netip.Addr]string),
 		keptOf:  make(map[string]netip.Addr),
-		cooling: new(btree.Map[int64, *Lease]),
-		spent:   new(btree.Map[int64, *Lease]),
+		cooling: new(btree.Map[int64, *ipam.Lease]),
+		spent:   new(btree.Map[int64, *ipam.Lease]),
 		away:    free.NewQueue(),
-		own:     make(map[Owner]*Lease),
+		own:     make(map[ipam.Owner]*ipam.Lease),
 		offers:  make(map[netip.Addr]int64),
-		count:   make(map[State]int),
+		count:   make(map[ipam.State]int),
 		blocked: make(map[netip.Addr]struct{}),
 
-		prefixes:        make(map[netip.Addr]*Lease),
+		prefixes:        make(map[netip.Addr]*ipam.Lease),
 		offeredPrefixes: make(map[netip.Prefix][]free.Freed),
 	}
-	for _, s := range States() {
+	for _, s := range ipam.States() {
 		pi.count[s] = 0 // a snapshot has every state
 	}
 	pi.size = pi.free.Count()
@@ -72,11 +73,11 @@ func newPoolIndex(p *Pool) *poolIndex {
 
 // mayGive says why a pool can never give an address.
 func (pi *poolIndex) mayGive(a netip.Addr) error {
-	if note := pi.pool.outside(a); note != "" {
-		return fmt.Errorf("%w %s: it is %s", ErrNotInPool, pi.pool.Name, note)
+	if note := pi.pool.OutsideAddr(a); note != "" {
+		return fmt.Errorf("%w %s: it is %s", ipam.ErrNotInPool, pi.pool.Name, note)
 	}
 	if pi.isBlocked(a) {
-		return fmt.Errorf("%w by a row that cannot be read; see doctor", ErrTaken)
+		return fmt.Errorf("%w by a row that cannot be read; see doctor", ipam.ErrTaken)
 	}
 	return nil
 }
@@ -86,11 +87,11 @@ func (pi *poolIndex) isBlocked(a netip.Addr) bool {
 	if _, blocked := pi.blocked[a]; blocked {
 		return true
 	}
-	return slices.ContainsFunc(pi.blockedPrefixes, func(r Range) bool { return r.Contains(a) })
+	return slices.ContainsFunc(pi.blockedPrefixes, func(r ipam.Range) bool { return r.Contains(a) })
 }
 
 // blocks reports whether a row that cannot be read may be of an address of a range.
-func (pi *poolIndex) blocks(r Range) bool {
+func (pi *poolIndex) blocks(r ipam.Range) bool {
 	if r.From == r.To {
 		return pi.isBlocked(r.From)
 	}
@@ -103,7 +104,7 @@ func (pi *poolIndex) blocks(r Range) bool {
 }
 
 // takeRange is take of many addresses: what of them is free, and since when.
-func (pi *poolIndex) takeRange(r Range) (out []free.Freed) {
+func (pi *poolIndex) takeRange(r ipam.Range) (out []free.Freed) {
 	if r.From == r.To {
 		pi.take(r.From)
 		return nil
@@ -123,8 +124,8 @@ func (pi *poolIndex) takeRange(r Range) (out []free.Freed) {
 }
 
 // sendAway queues what is outside, but for what is there already.
-func (pi *poolIndex) sendAway(r Range, rev int64) {
-	var there []Range
+func (pi *poolIndex) sendAway(r ipam.Range, rev int64) {
+	var there []ipam.Range
 	for _, f := range pi.away.Within(r) {
 		there = append(there, f.Range)
 	}
@@ -135,8 +136,8 @@ func (pi *poolIndex) sendAway(r Range, rev int64) {
 
 // requeue queues addresses that became free at a revision: where they are given from, or
 // where they wait to come back inside. What is queued already stays as it is.
-func (pi *poolIndex) requeue(r Range, rev int64) {
-	inside, outside := pi.pool.split(r)
+func (pi *poolIndex) requeue(r ipam.Range, rev int64) {
+	inside, outside := splitRange(&pi.pool.PoolSpec, r)
 	for _, in := range inside {
 		pi.queue(in, rev)
 	}
@@ -178,7 +179,7 @@ func (pi *poolIndex) take(a netip.Addr) int64 {
 
 // queue notes of addresses, as far as they are free and count as never given, which revision
 // made them free.
-func (pi *poolIndex) queue(r Range, rev int64) {
+func (pi *poolIndex) queue(r ipam.Range, rev int64) {
 	if rev == 0 {
 		return
 	}
@@ -202,7 +203,7 @@ func (pi *poolIndex) queue(r Range, rev int64) {
 }
 
 // unoffer ends the offer of what a row leases.
-func (pi *poolIndex) unoffer(l *Lease) {
+func (pi *poolIndex) unoffer(l *ipam.Lease) {
 	if l.PrefixLen == 0 {
 		delete(pi.offers, l.Addr)
 	} else {
@@ -210,7 +211,7 @@ func (pi *poolIndex) unoffer(l *Lease) {
 	}
 }
 
-func (pi *poolIndex) leave(l *Lease) {
+func (pi *poolIndex) leave(l *ipam.Lease) {
 	pi.count[l.State]--
 	if pi.pool.Outside(l) != "" {
 		pi.outside--
@@ -222,8 +223,8 @@ func (pi *poolIndex) leave(l *Lease) {
 }
 
 // unqueue takes a cooling lease out of the queue of those to be given again.
-func (pi *poolIndex) unqueue(l *Lease) {
-	if l.State == Cooling {
+func (pi *poolIndex) unqueue(l *ipam.Lease) {
+	if l.State == ipam.Cooling {
 		pi.cooling.Delete(l.CooledAt())
 		pi.spent.Delete(l.CooledAt())
 		if pi.own[l.Owner()] == l {
@@ -232,7 +233,7 @@ func (pi *poolIndex) unqueue(l *Lease) {
 	}
 }
 
-func (pi *poolIndex) enter(l *Lease) {
+func (pi *poolIndex) enter(l *ipam.Lease) {
 	pi.count[l.State]++
 	pi.takeRange(l.Range())
 	pi.unoffer(l)
@@ -243,7 +244,7 @@ func (pi *poolIndex) enter(l *Lease) {
 	if outside {
 		pi.outside++
 	}
-	if l.State == Cooling && !pi.blocks(l.Range()) {
+	if l.State == ipam.Cooling && !pi.blocks(l.Range()) {
 		if outside {
 			pi.spent.Set(l.CooledAt(), l)
 			return

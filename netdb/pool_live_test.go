@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -16,12 +17,12 @@ import (
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // spec is a pool on rt0 with the first host as its gateway.
-func spec(name, prefix string) netdb.PoolSpec {
+func spec(name, prefix string) ipam.PoolSpec {
 	p := netip.MustParsePrefix(prefix)
-	return netdb.PoolSpec{Name: name, Prefix: p, Gateway: netdb.FirstHost(p), Bridge: "rt0"}
+	return ipam.PoolSpec{Name: name, Prefix: p, Gateway: ipam.FirstHost(p), Bridge: "rt0"}
 }
 
-func set(t *testing.T, b *netdb.Book, c netdb.PoolChange) *netdb.PoolOutcome {
+func set(t *testing.T, b *netdb.Book, c netdb.PoolChange) *ipam.PoolOutcome {
 	t.Helper()
 	preview, err := b.PreviewSetPool(c)
 	if err != nil {
@@ -38,7 +39,7 @@ func set(t *testing.T, b *netdb.Book, c netdb.PoolChange) *netdb.PoolOutcome {
 }
 
 // shown is what an outcome says, but for a new pool's uid and times.
-func shown(o *netdb.PoolOutcome) string {
+func shown(o *ipam.PoolOutcome) string {
 	s := fmt.Sprintf("changed %v, %d stay\n", o.Changed, o.Stay)
 	if o.Pool != nil {
 		s += fmt.Sprintf("%+v in generation %d, %s\n", o.Pool.PoolSpec, o.Pool.Generation, o.Pool.State)
@@ -77,8 +78,8 @@ func TestAGenerationBelowIsStale(t *testing.T) {
 	}
 	stale := func(c netdb.PoolChange) {
 		t.Helper()
-		err := refused(t, b, c, netdb.ErrStaleGeneration)
-		var e *netdb.StalePoolError
+		err := refused(t, b, c, ipam.ErrStaleGeneration)
+		var e *ipam.StalePoolError
 		if !errors.As(err, &e) || e.Asked != c.Generation {
 			t.Errorf("%+v", err)
 		}
@@ -91,12 +92,12 @@ func TestAGenerationBelowIsStale(t *testing.T) {
 			t.Errorf("generation %d changed %+v", same, out.Pool)
 		}
 	}
-	var field *netdb.FieldError
+	var field *ipam.FieldError
 	if _, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: seven, Generation: -1}); !errors.As(err, &field) || field.Field != "generation" {
 		t.Error(err)
 	}
 
-	if out, err := b.DrainPool(ctx, operator, uid, 6); !errors.Is(err, netdb.ErrStaleGeneration) {
+	if out, err := b.DrainPool(ctx, operator, uid, 6); !errors.Is(err, ipam.ErrStaleGeneration) {
 		t.Errorf("%+v, %v", out, err)
 	}
 	last := set(t, b, netdb.PoolChange{Spec: spec("last", "10.77.0.0/24"), Generation: 1 << 52}).Pool
@@ -107,14 +108,14 @@ func TestAGenerationBelowIsStale(t *testing.T) {
 		t.Errorf("the next one: %+v", out.Pool)
 	}
 	drained, err := b.DrainPool(ctx, operator, uid, 7)
-	if err != nil || drained.Pool.State != netdb.PoolDraining || drained.Pool.Generation != 8 {
+	if err != nil || drained.Pool.State != ipam.PoolDraining || drained.Pool.Generation != 8 {
 		t.Fatalf("%+v, %v", drained, err)
 	}
 	if again, err := b.DrainPool(ctx, operator, uid, 7); err != nil || again.Changed {
 		t.Errorf("%+v, %v", again, err)
 	}
 	stale(netdb.PoolChange{Spec: seven, Generation: 7})
-	if out := set(t, b, netdb.PoolChange{Spec: seven}); out.Pool.State != netdb.PoolActive || out.Pool.Generation != 9 {
+	if out := set(t, b, netdb.PoolChange{Spec: seven}); out.Pool.State != ipam.PoolActive || out.Pool.Generation != 9 {
 		t.Errorf("%+v", out.Pool)
 	}
 
@@ -138,7 +139,7 @@ func TestGrowAndShrink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, opts)
 	Pool(t, b, "default", "10.8.64.0/29")
-	var held []*netdb.Lease
+	var held []*ipam.Lease
 	for i := range 5 { // all there are: .2 to .6
 		held = append(held, Reserve(t, b, fmt.Sprint("s", i)))
 	}
@@ -153,16 +154,16 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 
 	excluded := spec("default", "10.8.64.0/28")
-	excluded.Exclude = []netdb.Range{{From: held[0].Addr, To: held[0].Addr}}
-	for _, smaller := range []netdb.PoolSpec{spec("default", "10.8.64.0/29"), excluded, spec("default", "10.9.0.0/24")} {
-		var e *netdb.PoolNotEmptyError
-		if err := refused(t, b, netdb.PoolChange{Spec: smaller}, netdb.ErrPoolNotEmpty); !errors.As(err, &e) || len(e.Effects) == 0 ||
+	excluded.Exclude = []ipam.Range{{From: held[0].Addr, To: held[0].Addr}}
+	for _, smaller := range []ipam.PoolSpec{spec("default", "10.8.64.0/29"), excluded, spec("default", "10.9.0.0/24")} {
+		var e *ipam.PoolNotEmptyError
+		if err := refused(t, b, netdb.PoolChange{Spec: smaller}, ipam.ErrPoolNotEmpty); !errors.As(err, &e) || len(e.Effects) == 0 ||
 			!strings.Contains(err.Error(), e.Effects[0].Lease.Addr.String()) {
 			t.Errorf("%v", err)
 		}
 	}
 	shrunk := set(t, b, netdb.PoolChange{Spec: spec("default", "10.8.64.0/29"), Drain: true})
-	if len(shrunk.Effects) != 1 || shrunk.Effects[0].Lease.ID != seven.ID || shrunk.Effects[0].Effect != netdb.LeaseOutside {
+	if len(shrunk.Effects) != 1 || shrunk.Effects[0].Lease.ID != seven.ID || shrunk.Effects[0].Effect != ipam.LeaseOutside {
 		t.Fatal(shown(shrunk))
 	}
 	if why := b.Outside(seven); why != "the broadcast address" || b.Outside(held[0]) != "" {
@@ -172,23 +173,23 @@ func TestGrowAndShrink(t *testing.T) {
 		t.Errorf("%+v", usage[0])
 	}
 	// It is a lease like any other.
-	bound, err := b.Bind(ctx, client, seven.ID, 0, netdb.Binding{HostInterface: "veth7"})
+	bound, err := b.Bind(ctx, client, seven.ID, 0, ipam.Binding{HostInterface: "veth7"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Another pool cannot have its address meanwhile, whatever its own prefix is.
 	set(t, b, netdb.PoolChange{Spec: spec("default", "10.8.64.0/30"), Drain: true})
-	err = refused(t, b, netdb.PoolChange{Spec: spec("other", "10.8.64.4/30")}, netdb.ErrOverlap)
-	var row *netdb.OtherPoolsRowError
+	err = refused(t, b, netdb.PoolChange{Spec: spec("other", "10.8.64.4/30")}, ipam.ErrOverlap)
+	var row *ipam.OtherPoolsRowError
 	if !errors.As(err, &row) || row.OldUID != bound.PoolUID {
 		t.Error(err)
 	}
 	notGiven := func(when string) {
 		t.Helper()
-		if l, err := TryReserve(b, b.Pools()[0], "next", Policy); !errors.Is(err, netdb.ErrExhausted) {
+		if l, err := TryReserve(b, b.Pools()[0], "next", Policy); !errors.Is(err, ipam.ErrExhausted) {
 			t.Fatalf("%s: %+v, %v", when, l, err)
 		}
-		if c, err := b.PickAddr(netdb.Owner{PoolUID: bound.PoolUID, UID: "next", Interface: "eth0"}, seven.Addr, Policy); !errors.Is(err, netdb.ErrNotInPool) {
+		if c, err := b.PickAddr(ipam.Owner{PoolUID: bound.PoolUID, UID: "next", Interface: "eth0"}, seven.Addr, Policy); !errors.Is(err, ipam.ErrNotInPool) {
 			t.Fatalf("%s: %+v, %v", when, c, err)
 		}
 		if _, ok := b.PickOwn(bound.Owner(), 0); ok {
@@ -207,7 +208,7 @@ func TestGrowAndShrink(t *testing.T) {
 	if len(rested) != 1 || rested[0].ID != cooling.ID {
 		t.Fatalf("%v", rested)
 	}
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), rested, func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	notGiven("its row is gone")
@@ -216,7 +217,7 @@ func TestGrowAndShrink(t *testing.T) {
 	notGiven("behind a restart")
 	// Now the range is no one's: but for .4 to .6, which are leases.
 	set(t, b, netdb.PoolChange{Spec: spec("default", "10.8.64.0/28"), Generation: 40})
-	c, err := b.PickAddr(netdb.Owner{PoolUID: bound.PoolUID, UID: "next", Interface: "eth0"}, seven.Addr, Policy)
+	c, err := b.PickAddr(ipam.Owner{PoolUID: bound.PoolUID, UID: "next", Interface: "eth0"}, seven.Addr, Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,17 +237,17 @@ func TestOverlapByRanges(t *testing.T) {
 	held := Reserve(t, b, "a")
 	for _, prefix := range []string{"10.8.0.0/16", "10.8.64.128/25", "10.8.64.0/24", "10.8.64.1/32", "fd00::/16", "fd00:8::1:0/112"} {
 		other := spec("other", prefix)
-		var e *netdb.OverlapError
-		if err := refused(t, b, netdb.PoolChange{Spec: other, Drain: true}, netdb.ErrOverlap); !errors.As(err, &e) || e.Other.Name != "default" {
+		var e *ipam.OverlapError
+		if err := refused(t, b, netdb.PoolChange{Spec: other, Drain: true}, ipam.ErrOverlap); !errors.As(err, &e) || e.Other.Name != "default" {
 			t.Errorf("%s: %v", prefix, err)
 		}
 	}
 	moved := spec("default", "10.8.64.0/24")
 	moved.Gateway = held.Addr
-	refused(t, b, netdb.PoolChange{Spec: moved, Drain: true}, netdb.ErrPoolNotEmpty)
+	refused(t, b, netdb.PoolChange{Spec: moved, Drain: true}, ipam.ErrPoolNotEmpty)
 	bridge := spec("default", "10.8.64.0/24")
 	bridge.Bridge = "rt1"
-	refused(t, b, netdb.PoolChange{Spec: bridge, Drain: true}, netdb.ErrPoolNotEmpty)
+	refused(t, b, netdb.PoolChange{Spec: bridge, Drain: true}, ipam.ErrPoolNotEmpty)
 }
 
 // A pool that drains gives no address, also to a call that picked one before; what it has
@@ -264,29 +265,29 @@ func TestAPoolThatDrains(t *testing.T) {
 		return err
 	}
 	smaller := spec("default", "10.8.64.0/24")
-	smaller.Exclude = []netdb.Range{{From: picked.Addr, To: picked.Addr}}
+	smaller.Exclude = []ipam.Range{{From: picked.Addr, To: picked.Addr}}
 	set(t, b, netdb.PoolChange{Spec: smaller})
-	wantErr(t, take(), netdb.ErrPoolChanged)
+	wantErr(t, take(), ipam.ErrPoolChanged)
 	set(t, b, netdb.PoolChange{Spec: spec("default", "10.8.64.0/24")})
 	if _, err := b.DrainPool(ctx, operator, pool.UID, 0); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, take(), netdb.ErrPoolChanged)
+	wantErr(t, take(), ipam.ErrPoolChanged)
 	b.Drop(picked)
 	_, err = b.Pick(pool.UID, Policy)
-	wantErr(t, err, netdb.ErrDraining)
-	_, err = b.PickAddr(netdb.Owner{PoolUID: pool.UID, UID: "c", Interface: "eth0"}, addr("10.8.64.9"), Policy)
-	wantErr(t, err, netdb.ErrDraining)
+	wantErr(t, err, ipam.ErrDraining)
+	_, err = b.PickAddr(ipam.Owner{PoolUID: pool.UID, UID: "c", Interface: "eth0"}, addr("10.8.64.9"), Policy)
+	wantErr(t, err, ipam.ErrDraining)
 	if c, ok := b.PickOwn(cools.Owner(), 0); ok {
 		t.Errorf("%+v", c)
 	}
 	if n, _ := b.Available(pool.UID, Policy); n != 0 || b.Upcoming(pool.UID, 3, Policy) != nil {
 		t.Errorf("%d available", n)
 	}
-	if l, err := b.Bind(ctx, client, held.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil || l.State != netdb.Bound {
+	if l, err := b.Bind(ctx, client, held.ID, 0, ipam.Binding{HostInterface: "veth1"}); err != nil || l.State != ipam.Bound {
 		t.Error(l, err)
 	}
-	if _, err := b.DrainPool(ctx, operator, "no such uid", 0); !errors.Is(err, netdb.ErrNotFound) {
+	if _, err := b.DrainPool(ctx, operator, "no such uid", 0); !errors.Is(err, ipam.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -294,11 +295,11 @@ func TestAPoolThatDrains(t *testing.T) {
 // What was picked before its pool moved is not given: no witness looked at the other bridge, and
 // the gateway of before may be another's address.
 func TestACandidateOfBeforeItsPoolMoved(t *testing.T) {
-	for name, change := range map[string]func(*netdb.PoolSpec){
-		"to another bridge":         func(s *netdb.PoolSpec) { s.Bridge = "rt1" },
-		"its gateway":               func(s *netdb.PoolSpec) { s.Gateway = addr("10.8.64.254") },
-		"into a larger prefix":      func(s *netdb.PoolSpec) { s.Prefix = netip.MustParsePrefix("10.8.64.0/23") },
-		"nowhere: another MTU only": func(s *netdb.PoolSpec) { s.MTU = 1400 },
+	for name, change := range map[string]func(*ipam.PoolSpec){
+		"to another bridge":         func(s *ipam.PoolSpec) { s.Bridge = "rt1" },
+		"its gateway":               func(s *ipam.PoolSpec) { s.Gateway = addr("10.8.64.254") },
+		"into a larger prefix":      func(s *ipam.PoolSpec) { s.Prefix = netip.MustParsePrefix("10.8.64.0/23") },
+		"nowhere: another MTU only": func(s *ipam.PoolSpec) { s.MTU = 1400 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Open(t)
@@ -317,7 +318,7 @@ func TestACandidateOfBeforeItsPoolMoved(t *testing.T) {
 			for i, c := range []netdb.Candidate{address, prefix} {
 				l, err := take(b, c, fmt.Sprint("s", i))
 				if s.MTU == 0 {
-					wantErr(t, err, netdb.ErrPoolChanged)
+					wantErr(t, err, ipam.ErrPoolChanged)
 				} else if err != nil || l.Range() != c.Range() {
 					t.Error(l, err)
 				}
@@ -359,16 +360,16 @@ func TestAPoolsOwnPolicy(t *testing.T) {
 			b.Drop(c)
 		}
 	}
-	for field, spoil := range map[string]func(*netdb.PoolSpec){
-		"pool.cooldown":     func(s *netdb.PoolSpec) { s.Cooldown = -1 },
-		"pool.cooldown_min": func(s *netdb.PoolSpec) { s.CooldownMin = 2 * time.Hour },
-		"pool.exhausted":    func(s *netdb.PoolSpec) { s.Exhausted = "newest" },
-		"pool.mtu":          func(s *netdb.PoolSpec) { s.MTU = 67 },
-		"pool.labels":       func(s *netdb.PoolSpec) { s.Labels = map[string]string{"": "x"} },
+	for field, spoil := range map[string]func(*ipam.PoolSpec){
+		"pool.cooldown":     func(s *ipam.PoolSpec) { s.Cooldown = -1 },
+		"pool.cooldown_min": func(s *ipam.PoolSpec) { s.CooldownMin = 2 * time.Hour },
+		"pool.exhausted":    func(s *ipam.PoolSpec) { s.Exhausted = "newest" },
+		"pool.mtu":          func(s *ipam.PoolSpec) { s.MTU = 67 },
+		"pool.labels":       func(s *ipam.PoolSpec) { s.Labels = map[string]string{"": "x"} },
 	} {
 		bad := own
 		spoil(&bad)
-		var fe *netdb.FieldError
+		var fe *ipam.FieldError
 		if _, err := b.SetPool(ctx, operator, netdb.PoolChange{Spec: bad}); !errors.As(err, &fe) || fe.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}

@@ -9,71 +9,42 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A PoolChange is what a caller wants of a pool. Which one it is about, its name and the
 // family of its prefix say.
 type PoolChange struct {
-	Spec PoolSpec
+	Spec ipam.PoolSpec
 	// UID, when given, is that of the pool that the caller has seen.
 	UID string
 	// Generation orders what is wanted of a name. Below the pool's it is
-	// [ErrStaleGeneration], and so it is where the pool's own has another spec; the
+	// [ipam.ErrStaleGeneration], and so it is where the pool's own has another spec; the
 	// pool's own with the same spec changes nothing. 0 is the next one, unless the pool
 	// is active and has this spec already.
 	Generation int64
 	// Drain lets leases stay that the spec leaves outside the pool: they are valid, and
-	// their addresses are not given again. Without it such a spec is [ErrPoolNotEmpty].
+	// their addresses are not given again. Without it such a spec is [ipam.ErrPoolNotEmpty].
 	Drain bool
 	// SlotsEnd is of a preview: it is as if the warm slots that no sandbox has, and that are in the
 	// change's way, had ended before it.
 	SlotsEnd bool
 
-	ensure bool      // see [Book.EnsurePool]
-	gone   []string  // bridges that the kernel does not have: see [Book.Configure]
-	name   *PoolName // what is remembered of the name from now on; nil: what is
-}
-
-// An Effect is what a change of its pool does to a lease.
-type Effect string
-
-const (
-	LeaseStays    Effect = "stays"    // as it is
-	LeaseOutside  Effect = "outside"  // it is valid, and its address is not given again
-	LeaseInside   Effect = "inside"   // it was outside, and is no more
-	LeaseEnds     Effect = "ends"     // it cooled: the row goes, and the rest goes on
-	LeaseWithheld Effect = "withheld" // the row goes, and its address is withheld as quarantined
-)
-
-// A LeaseEffect is an effect on one lease, and why.
-type LeaseEffect struct {
-	Lease  *Lease // as it was before
-	Effect Effect
-	Note   string // for a person: "outside 10.8.64.0/25"
-}
-
-// A PoolOutcome is what a change of a pool did, or would do.
-type PoolOutcome struct {
-	Pool    *Pool // afterwards; nil when it was removed
-	Was     *Pool // before; nil when there was none
-	Changed bool
-	Stay    int           // leases that stay as they are
-	Effects []LeaseEffect // on the others, in the order of their addresses
-	Rests   netip.Addr    // what was the gateway and cools from now on, zero for none
-	Taken   int           // addresses of removed pools, withheld until now, that become the pool's
-	Rev     int64         // of the change; 0 when there is none
+	ensure bool           // see [Book.EnsurePool]
+	gone   []string       // bridges that the kernel does not have: see [Book.Configure]
+	name   *ipam.PoolName // what is remembered of the name from now on; nil: what is
 }
 
 // A poolPlan is an outcome, and what else its change stages.
 type poolPlan struct {
-	PoolOutcome
-	taken []Withheld // what the pool takes over, in the order of their release
+	ipam.PoolOutcome
+	taken []ipam.Withheld // what the pool takes over, in the order of their release
 }
 
 // poolNamed returns the pool of a name and family, nil for none.
-func (t *tx) poolNamed(s *PoolSpec) *Pool {
+func (t *tx) poolNamed(s *ipam.PoolSpec) *ipam.Pool {
 	for _, p := range t.pools() {
-		if p.Name == s.Name && p.family() == s.family() {
+		if p.Name == s.Name && p.Family() == s.Family() {
 			return p
 		}
 	}
@@ -86,7 +57,7 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 		return nil, err
 	}
 	was := t.poolNamed(&c.Spec)
-	plan := &poolPlan{PoolOutcome: PoolOutcome{Was: was}}
+	plan := &poolPlan{PoolOutcome: ipam.PoolOutcome{Was: was}}
 	next, same, err := t.generation(was, c)
 	if err != nil {
 		return nil, err
@@ -100,7 +71,7 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 		}
 		return plan, nil
 	}
-	pool := &Pool{PoolSpec: c.Spec, Generation: next, State: PoolActive, Created: t.now}
+	pool := &ipam.Pool{PoolSpec: c.Spec, Generation: next, State: ipam.PoolActive, Created: t.now}
 	if was != nil {
 		pool.UID, pool.Created = was.UID, was.Created
 	} else {
@@ -123,16 +94,16 @@ const mostGeneration = 1 << 52
 
 // generation is the one that a change brings a pool to, or same where it has nothing to
 // change.
-func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err error) {
-	stale := &StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).Generation}
+func (t *tx) generation(was *ipam.Pool, c PoolChange) (next int64, same bool, err error) {
+	stale := &ipam.StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).Generation}
 	if was != nil {
 		stale.Last = was.Generation
 	}
 	switch {
 	case c.Generation < 0:
-		return 0, false, invalid("generation", "%d is below 0", c.Generation)
+		return 0, false, ipam.Invalid("generation", "%d is below 0", c.Generation)
 	case c.Generation > mostGeneration && (was == nil || c.Generation != was.Generation+1):
-		return 0, false, invalid("generation", "%d is above %d: no later one could follow it", c.Generation, int64(mostGeneration))
+		return 0, false, ipam.Invalid("generation", "%d is above %d: no later one could follow it", c.Generation, int64(mostGeneration))
 	case c.UID != "" && (was == nil || was.UID != c.UID):
 		return 0, false, stale
 	case was == nil && c.Generation == 0:
@@ -142,10 +113,10 @@ func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err err
 	case was == nil:
 		return c.Generation, false, nil
 	}
-	_, is := was.encode()
-	_, wanted := c.Spec.encode()
+	_, is := encodeSpec(&was.PoolSpec)
+	_, wanted := encodeSpec(&c.Spec)
 	switch {
-	case c.Generation == 0 && is == wanted && was.State == PoolActive,
+	case c.Generation == 0 && is == wanted && was.State == ipam.PoolActive,
 		c.Generation == was.Generation && is == wanted:
 		return was.Generation, true, nil
 	case c.Generation == 0:
@@ -159,26 +130,26 @@ func (t *tx) generation(was *Pool, c PoolChange) (next int64, same bool, err err
 // checkRoom refuses a pool that would contain what is another's: compared by ranges, not
 // by text. A row counts that another pool has left outside, and one of a pool that is
 // not there any more.
-func (t *tx) checkRoom(pool *Pool) error {
+func (t *tx) checkRoom(pool *ipam.Pool) error {
 	for _, other := range t.pools() {
 		if other.UID != pool.UID && other.Prefix.Overlaps(pool.Prefix) {
-			return &OverlapError{Spec: pool.PoolSpec, UID: pool.UID, Other: other}
+			return &ipam.OverlapError{Spec: pool.PoolSpec, UID: pool.UID, Other: other}
 		}
 	}
 	for l := range t.rows() {
 		if l.PoolUID != pool.UID && pool.Prefix.Overlaps(l.Prefix()) {
-			return &OtherPoolsRowError{l.Addr, l.PoolUID, pool.UID, fmt.Sprintf("it is %s by sandbox %q", l.State, l.Sandbox)}
+			return &ipam.OtherPoolsRowError{Addr: l.Addr, OldUID: l.PoolUID, NewUID: pool.UID, Why: fmt.Sprintf("it is %s by sandbox %q", l.State, l.Sandbox)}
 		}
 	}
 	for _, u := range t.idx.broken {
 		for _, a := range u.addrs {
 			if u.pool != "" && u.pool != pool.UID && pool.Prefix.Contains(a) {
-				return &OtherPoolsRowError{a, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
+				return &ipam.OtherPoolsRowError{Addr: a, OldUID: u.pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
 			}
 		}
 		for _, r := range u.ranges {
 			if u.pool != "" && u.pool != pool.UID && ranges.Of(pool.Prefix).Overlaps(r) {
-				return &OtherPoolsRowError{r.From, u.pool, pool.UID, "its row cannot be read: " + u.Reason}
+				return &ipam.OtherPoolsRowError{Addr: r.From, OldUID: u.pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
 			}
 		}
 	}
@@ -192,35 +163,35 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 	if was == nil {
 		return nil
 	}
-	var blocking []LeaseEffect
+	var blocking []ipam.LeaseEffect
 	stays := "" // the bridge that a row keeps the pool on: nothing would see it on another
 	for l := range t.rows() {
 		if l.PoolUID != pool.UID {
 			continue
 		}
 		before, after := was.Outside(l), pool.Outside(l)
-		e := LeaseEffect{Lease: l, Effect: LeaseStays, Note: after}
+		e := ipam.LeaseEffect{Lease: l, Effect: ipam.LeaseStays, Note: after}
 		inWay := len(blocking)
 		switch {
-		case l.State != Cooling && was.Bridge != pool.Bridge && !slices.Contains(c.gone, was.Bridge):
+		case l.State != ipam.Cooling && was.Bridge != pool.Bridge && !slices.Contains(c.gone, was.Bridge):
 			e.Note, stays = "it is on bridge "+was.Bridge, was.Bridge
 			blocking = append(blocking, e)
-		case l.State != Cooling && l.Covers(pool.Gateway) && pool.Gateway != was.Gateway:
+		case l.State != ipam.Cooling && l.Covers(pool.Gateway) && pool.Gateway != was.Gateway:
 			blocking = append(blocking, e) // the host and the sandbox would both use it
 		case before == "" && after != "":
-			e.Effect = LeaseOutside
-			again := l.PrefixLen == 0 && l.Addr == pool.Gateway && l.Reason == GatewayMoved // it was the gateway before
+			e.Effect = ipam.LeaseOutside
+			again := l.PrefixLen == 0 && l.Addr == pool.Gateway && l.Reason == ipam.GatewayMoved // it was the gateway before
 			if excluded := pool.Prefix.Contains(l.Addr) && pool.Prefix.Contains(l.Range().To); !c.Drain && !again && !(c.ensure && excluded) {
 				blocking = append(blocking, e)
 			}
 		case before != "" && after == "":
-			e.Effect = LeaseInside
+			e.Effect = ipam.LeaseInside
 		}
 		if slot := t.slot(l.ID); c.SlotsEnd && len(blocking) > inWay && slot != nil && !slot.Claimed {
 			blocking = blocking[:inWay]
 			continue
 		}
-		if e.Effect == LeaseStays {
+		if e.Effect == ipam.LeaseStays {
 			plan.Stay++
 			continue
 		}
@@ -229,12 +200,12 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 	slices.SortFunc(plan.Effects, byAddr)
 	if len(blocking) > 0 {
 		slices.SortFunc(blocking, byAddr)
-		return &PoolNotEmptyError{Pool: was, Effects: blocking, Bridge: stays}
+		return &ipam.PoolNotEmptyError{Pool: was, Effects: blocking, Bridge: stays}
 	}
 	return nil
 }
 
-func byAddr(x, y LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
+func byAddr(x, y ipam.LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
 
 // planTaken finds the addresses of removed pools that the pool takes over. A new gateway
 // cannot be one that may still be on the wire.
@@ -242,18 +213,18 @@ func (t *tx) planTaken(plan *poolPlan) error {
 	stays := plan.Was != nil && plan.Was.Gateway == plan.Pool.Gateway
 	for _, w := range t.withheld() {
 		switch {
-		case w.State == Quarantined && w.covers(plan.Pool.Gateway) && !stays:
-			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
-		case plan.Pool.outsideRange(rangeOf(w.Addr, w.PrefixLen)) == "":
+		case w.State == ipam.Quarantined && w.Covers(plan.Pool.Gateway) && !stays:
+			return &ipam.OtherPoolsRowError{Addr: w.Addr, OldUID: w.PoolUID, NewUID: plan.Pool.UID, Why: fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
+		case plan.Pool.OutsideRange(ipam.RangeOf(w.Addr, w.PrefixLen)) == "":
 			plan.taken = append(plan.taken, w)
-		case w.PrefixLen != 0 && plan.Pool.gives(rangeOf(w.Addr, w.PrefixLen)):
-			return &OtherPoolsRowError{w.Addr, w.PoolUID, plan.Pool.UID, fmt.Sprintf(
+		case w.PrefixLen != 0 && gives(&plan.Pool.PoolSpec, ipam.RangeOf(w.Addr, w.PrefixLen)):
+			return &ipam.OtherPoolsRowError{Addr: w.Addr, OldUID: w.PoolUID, NewUID: plan.Pool.UID, Why: fmt.Sprintf(
 				"the delegated prefix %s is withheld since pool %s was removed, and only a part of it would be in this one: contain all of it, or none, or exclude it",
-				placeText(w.Addr, w.PrefixLen), w.Pool)}
+				ipam.TextOf(w.Addr, w.PrefixLen), w.Pool)}
 		}
 	}
 	plan.Taken = len(plan.taken)
-	slices.SortFunc(plan.taken, func(x, y Withheld) int { return cmp.Compare(x.Rev, y.Rev) })
+	slices.SortFunc(plan.taken, func(x, y ipam.Withheld) int { return cmp.Compare(x.Rev, y.Rev) })
 	return nil
 }
 
@@ -261,19 +232,19 @@ func (t *tx) planTaken(plan *poolPlan) error {
 func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
 	pool := t.pool(uid)
 	if pool == nil {
-		return nil, fmt.Errorf("remove pool %.80q: %w", uid, ErrNotFound)
+		return nil, fmt.Errorf("remove pool %.80q: %w", uid, ipam.ErrNotFound)
 	}
-	plan := &poolPlan{PoolOutcome: PoolOutcome{Was: pool, Changed: true}}
-	var blocking []LeaseEffect
+	plan := &poolPlan{PoolOutcome: ipam.PoolOutcome{Was: pool, Changed: true}}
+	var blocking []ipam.LeaseEffect
 	for l := range t.rows() {
 		if l.PoolUID != uid {
 			continue
 		}
-		e := LeaseEffect{Lease: l, Effect: LeaseWithheld}
+		e := ipam.LeaseEffect{Lease: l, Effect: ipam.LeaseWithheld}
 		switch {
-		case l.State == Cooling:
-			e.Effect = LeaseEnds
-		case l.State != Quarantined:
+		case l.State == ipam.Cooling:
+			e.Effect = ipam.LeaseEnds
+		case l.State != ipam.Quarantined:
 			e.Note = "it has not ended"
 			blocking = append(blocking, e)
 		}
@@ -282,11 +253,11 @@ func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
 	slices.SortFunc(plan.Effects, byAddr)
 	if len(blocking) > 0 && !force {
 		slices.SortFunc(blocking, byAddr)
-		return nil, &PoolNotEmptyError{Pool: pool, Effects: blocking}
+		return nil, &ipam.PoolNotEmptyError{Pool: pool, Effects: blocking}
 	}
 	for _, u := range t.idx.broken {
 		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.pool == "" && slices.ContainsFunc(u.ranges, ranges.Of(pool.Prefix).Overlaps) {
-			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ErrPoolNotEmpty, u.Row, u.Reason)
+			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ipam.ErrPoolNotEmpty, u.Row, u.Reason)
 		}
 	}
 	return plan, nil

@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
 // remove ends a pool as its preview says.
-func remove(t *testing.T, b *netdb.Book, uid string, force bool) *netdb.PoolOutcome {
+func remove(t *testing.T, b *netdb.Book, uid string, force bool) *ipam.PoolOutcome {
 	t.Helper()
 	preview, err := b.PreviewRemovePool(uid, force)
 	if err != nil {
@@ -45,25 +46,25 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	old := Pool(t, b, "default", "10.8.64.0/29")
 	two := Cool(t, b, Reserve(t, b, "a"))
 	clock.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, nil, 9), func(*netdb.Lease) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, nil, 9), func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	three, four := Cool(t, b, Reserve(t, b, "b")), Cool(t, b, Reserve(t, b, "c"))
 	clock.Pass(time.Minute)
 	before := recorded(t, b)
 	out := remove(t, b, old.UID, false)
-	if leases, _ := b.Leases(); len(leases) > 0 || len(b.Pools()) > 0 || len(out.Effects) != 2 || out.Effects[0].Effect != netdb.LeaseEnds {
+	if leases, _ := b.Leases(); len(leases) > 0 || len(b.Pools()) > 0 || len(out.Effects) != 2 || out.Effects[0].Effect != ipam.LeaseEnds {
 		t.Fatalf("%v are left, %s", leases, shown(out))
 	}
 	if after := recorded(t, b); after != before+2 { // a row for each that went
 		t.Errorf("%d changes were %d", after, before)
 	}
-	for _, l := range []*netdb.Lease{two, three, four} {
-		if _, err := b.Lease(l.ID); !errors.Is(err, netdb.ErrGone) {
+	for _, l := range []*ipam.Lease{two, three, four} {
+		if _, err := b.Lease(l.ID); !errors.Is(err, ipam.ErrGone) {
 			t.Errorf("%s: %v", l.Addr, err)
 		}
 	}
-	if w := b.Withheld(); len(w) != 2 || w[0].LeaseID != three.ID || w[0].State != netdb.Cooling {
+	if w := b.Withheld(); len(w) != 2 || w[0].LeaseID != three.ID || w[0].State != ipam.Cooling {
 		t.Errorf("withheld: %+v", w)
 	}
 	if place := b.Place(three.Addr); place.Pool != nil || place.Usable || !strings.Contains(place.Note, "withheld") {
@@ -72,7 +73,7 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	Check(t, b)
 	Close(t, b)
 	b = OpenAt(t, path, opts)
-	if _, err := b.RemovePool(ctx, operator, old.UID, false); !errors.Is(err, netdb.ErrNotFound) {
+	if _, err := b.RemovePool(ctx, operator, old.UID, false); !errors.Is(err, ipam.ErrNotFound) {
 		t.Error(err)
 	}
 
@@ -88,9 +89,9 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 			t.Fatalf("%s, want %s", l.Addr, want)
 		}
 	}
-	strict := netdb.Policy{Cooldown: Policy.Cooldown, CooldownMin: Policy.CooldownMin, Strict: true}
+	strict := ipam.Policy{Cooldown: Policy.Cooldown, CooldownMin: Policy.CooldownMin, Strict: true}
 	_, err := TryReserve(b, made, "too soon", strict)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	clock.Pass(Policy.Cooldown - time.Minute) // since they were released, not since they were taken over
 	if l, err := TryReserve(b, made, "rested", strict); err != nil || l.Addr != three.Addr {
 		t.Fatal(l, err)
@@ -110,8 +111,8 @@ func TestARowOfAnOldPool(t *testing.T) {
 	b = OpenAt(t, path, Options(), allow...)
 	for _, prefix := range []string{"10.8.64.0/24", "10.8.0.0/16", "10.8.64.2/32"} {
 		c := netdb.PoolChange{Spec: spec("default", prefix), Drain: true}
-		var e *netdb.OtherPoolsRowError
-		if err := refused(t, b, c, netdb.ErrOverlap); !errors.As(err, &e) || e.Addr != l.Addr || e.OldUID != old.UID || e.NewUID == "" || e.NewUID == e.OldUID ||
+		var e *ipam.OtherPoolsRowError
+		if err := refused(t, b, c, ipam.ErrOverlap); !errors.As(err, &e) || e.Addr != l.Addr || e.OldUID != old.UID || e.NewUID == "" || e.NewUID == e.OldUID ||
 			!strings.Contains(err.Error(), e.OldUID) || !strings.Contains(err.Error(), e.NewUID) || !strings.Contains(err.Error(), l.Addr.String()) {
 			t.Errorf("%s: %v", prefix, err)
 		}
@@ -154,27 +155,27 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 
 	rev := b.Rev()
 	_, err = b.RemovePool(ctx, operator, old.UID, false)
-	var e *netdb.PoolNotEmptyError
-	if !errors.As(err, &e) || !errors.Is(err, netdb.ErrPoolNotEmpty) || len(e.Effects) != 4 || b.Rev() != rev {
+	var e *ipam.PoolNotEmptyError
+	if !errors.As(err, &e) || !errors.Is(err, ipam.ErrPoolNotEmpty) || len(e.Effects) != 4 || b.Rev() != rev {
 		t.Fatalf("%v", err)
 	}
-	for i, l := range []*netdb.Lease{reserved, bound, paused, leaving} {
+	for i, l := range []*ipam.Lease{reserved, bound, paused, leaving} {
 		if e.Effects[i].Lease.ID != l.ID {
 			t.Errorf("%+v, want %s", e.Effects[i], l.Addr)
 		}
 	}
-	var fe *netdb.FieldError
+	var fe *ipam.FieldError
 	if _, err := b.RemovePool(ctx, operator, old.UID, true); !errors.As(err, &fe) { // without a reason
 		t.Error(err)
 	}
 
 	out := remove(t, b, old.UID, true)
-	withheld := make(map[netip.Addr]netdb.State)
+	withheld := make(map[netip.Addr]ipam.State)
 	for _, w := range b.Withheld() {
 		withheld[w.Addr] = w.State
 	}
-	want := map[netip.Addr]netdb.State{reserved.Addr: netdb.Quarantined, bound.Addr: netdb.Quarantined, paused.Addr: netdb.Quarantined,
-		leaving.Addr: netdb.Quarantined, hold.Addr: netdb.Quarantined, cooling.Addr: netdb.Cooling}
+	want := map[netip.Addr]ipam.State{reserved.Addr: ipam.Quarantined, bound.Addr: ipam.Quarantined, paused.Addr: ipam.Quarantined,
+		leaving.Addr: ipam.Quarantined, hold.Addr: ipam.Quarantined, cooling.Addr: ipam.Cooling}
 	if fmt.Sprint(withheld) != fmt.Sprint(want) || len(out.Effects) != len(want) {
 		t.Fatalf("withheld: %v\n%s", withheld, shown(out))
 	}
@@ -182,7 +183,7 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	// The sandbox's own release finds that it has ended.
-	if l, err := b.Release(ctx, client, bound.ID, "", 0); err == nil && l.State != netdb.Free {
+	if l, err := b.Release(ctx, client, bound.ID, "", 0); err == nil && l.State != ipam.Free {
 		t.Errorf("%+v", l)
 	}
 	Check(t, b)
@@ -203,10 +204,10 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 	// The gateway of a new one cannot be on an address that may be in use.
 	onIt := spec("again", "10.8.64.0/24")
 	onIt.Gateway = bound.Addr
-	refused(t, b, netdb.PoolChange{Spec: onIt}, netdb.ErrOverlap)
+	refused(t, b, netdb.PoolChange{Spec: onIt}, ipam.ErrOverlap)
 	// A pool that only touches the range takes over what it contains.
 	part := set(t, b, netdb.PoolChange{Spec: spec("part", "10.8.64.8/29")}).Pool
-	if l, ok := b.At(hold.Addr); !ok || l.State != netdb.Quarantined || l.Hold != "kept for a printer" || l.PoolUID != part.UID || len(b.Withheld()) != 5 {
+	if l, ok := b.At(hold.Addr); !ok || l.State != ipam.Quarantined || l.Hold != "kept for a printer" || l.PoolUID != part.UID || len(b.Withheld()) != 5 {
 		t.Fatalf("%+v, %v", l, b.Withheld())
 	}
 	made := set(t, b, netdb.PoolChange{Spec: spec("again", "10.8.64.0/29")}).Pool
@@ -227,9 +228,9 @@ func TestAForcedRemovalFreesNothing(t *testing.T) {
 }
 
 // bind gives a sandbox the first pool's next address, bound.
-func bind(t *testing.T, b *netdb.Book, sandbox string) *netdb.Lease {
+func bind(t *testing.T, b *netdb.Book, sandbox string) *ipam.Lease {
 	t.Helper()
-	l, err := b.Bind(ctx, client, Reserve(t, b, sandbox).ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox})
+	l, err := b.Bind(ctx, client, Reserve(t, b, sandbox).ID, 0, ipam.Binding{HostInterface: "veth-" + sandbox})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	old := Pool(t, b, "default", "10.8.64.0/29")
 	Cool(t, b, Reserve(t, b, "a"))
-	quarantined, err := b.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), addr("10.8.64.6"), []byte(`[{"witness":"probe"}]`))
+	quarantined, err := b.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), addr("10.8.64.6"), []byte(`[{"witness":"probe"}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +262,10 @@ func TestASweepOfARemovedPool(t *testing.T) {
 	if len(before) != 2 {
 		t.Fatal(before)
 	}
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), planned, func(*netdb.Lease) error { return nil }); err != nil || n != 0 {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), planned, func(*ipam.Lease) error { return nil }); err != nil || n != 0 {
 		t.Errorf("%d freed, %v", n, err)
 	}
-	if l, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), quarantined.ID, quarantined.Rev, nil); !errors.Is(err, netdb.ErrGone) {
+	if l, err := b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), quarantined.ID, quarantined.Rev, nil); !errors.Is(err, ipam.ErrGone) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if left := b.Rested(old.UID, Policy.Cooldown, nil, 9); left != nil {

@@ -8,31 +8,9 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/ranges"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
-
-// A pool has no address that can be no host's: not the limited broadcast address, nor an
-// unspecified, loopback, link-local or multicast one.
-func TestNoPoolOfAddressesThatAreNoHosts(t *testing.T) {
-	for prefix, want := range map[string]string{
-		"0.0.0.0/8": "no host", "0.0.0.0/0": "no host", "127.0.0.0/24": "loopback", "96.0.0.0/3": "127.0.0.0/8 of it", "169.254.7.0/24": "link-local",
-		"224.0.0.0/24": "multicast", "239.255.0.0/16": "multicast", "255.255.255.0/24": "broadcast", "255.255.255.255/32": "broadcast",
-		"::/64": "loopback", "::1/128": "loopback", "fe80::/64": "link-local", "ff02::/64": "multicast", "::/0": "loopback",
-	} {
-		s := netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix(prefix), Bridge: "rt0"}
-		var fe *netdb.FieldError
-		if err := s.Check(); !errors.As(err, &fe) || fe.Field != "pool.prefix" || !strings.Contains(fe.Reason, want) {
-			t.Errorf("%s: %v, want %q", prefix, err, want)
-		}
-	}
-	for _, prefix := range []string{"10.0.0.0/8", "100.64.0.0/10", "192.168.0.0/16", "223.255.255.0/24", "240.0.0.0/24", "fd00::/8", "2001:db8::/32", "fec0::/64"} {
-		s := netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix(prefix), Bridge: "rt0"}
-		if err := s.Check(); err != nil {
-			t.Errorf("%s: %v", prefix, err)
-		}
-	}
-}
 
 // L7: every prefix gives exactly its hosts, without network, broadcast,
 // gateway and excluded addresses, and then says that it is exhausted.
@@ -56,7 +34,7 @@ func TestL7EveryPrefixGivesItsHostsAndNoMore(t *testing.T) {
 	} {
 		t.Run(tt.prefix, func(t *testing.T) {
 			b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
-			spec := netdb.PoolSpec{Name: "p", Prefix: netip.MustParsePrefix(tt.prefix), Bridge: "rt0"}
+			spec := ipam.PoolSpec{Name: "p", Prefix: netip.MustParsePrefix(tt.prefix), Bridge: "rt0"}
 			if tt.gateway != "" {
 				spec.Gateway = netip.MustParseAddr(tt.gateway)
 			}
@@ -67,7 +45,7 @@ func TestL7EveryPrefixGivesItsHostsAndNoMore(t *testing.T) {
 				}
 				spec.Exclude = append(spec.Exclude, r)
 			}
-			p, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec)
+			p, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +60,7 @@ func TestL7EveryPrefixGivesItsHostsAndNoMore(t *testing.T) {
 			}
 			if tt.size == uint64(len(tt.want)) {
 				_, err = TryReserve(b, p, "late", Policy)
-				wantErr(t, err, netdb.ErrExhausted)
+				wantErr(t, err, ipam.ErrExhausted)
 			}
 		})
 	}
@@ -91,37 +69,37 @@ func TestL7EveryPrefixGivesItsHostsAndNoMore(t *testing.T) {
 // L7: bad pools are refused with the field and, where there is one, the restore.
 func TestL7BadPoolsAreRefused(t *testing.T) {
 	b := Open(t)
-	good := netdb.PoolSpec{Name: "x", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "rt0"}
+	good := ipam.PoolSpec{Name: "x", Prefix: netip.MustParsePrefix("10.9.0.0/24"), Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "rt0"}
 	for name, tt := range map[string]struct {
-		spoil func(*netdb.PoolSpec)
+		spoil func(*ipam.PoolSpec)
 		field string
 		says  string
 	}{
-		"unmasked prefix":      {func(s *netdb.PoolSpec) { s.Prefix = netip.MustParsePrefix("10.9.0.7/24") }, "pool.prefix", "10.9.0.0/24"},
-		"no prefix":            {func(s *netdb.PoolSpec) { s.Prefix = netip.Prefix{} }, "pool.prefix", "missing"},
-		"4in6 prefix":          {func(s *netdb.PoolSpec) { s.Prefix = netip.MustParsePrefix("::ffff:10.9.0.0/120") }, "pool.prefix", "plain"},
-		"no name":              {func(s *netdb.PoolSpec) { s.Name = "" }, "pool.name", ""},
-		"name with a slash":    {func(s *netdb.PoolSpec) { s.Name = "a/b" }, "pool.name", ""},
-		"gateway elsewhere":    {func(s *netdb.PoolSpec) { s.Gateway = netip.MustParseAddr("10.8.0.1") }, "pool.gateway", "10.9.0.0/24"},
-		"gateway is network":   {func(s *netdb.PoolSpec) { s.Gateway = netip.MustParseAddr("10.9.0.0") }, "pool.gateway", "host"},
-		"gateway is broadcast": {func(s *netdb.PoolSpec) { s.Gateway = netip.MustParseAddr("10.9.0.255") }, "pool.gateway", "host"},
-		"no bridge":            {func(s *netdb.PoolSpec) { s.Bridge = "" }, "pool.bridge", ""},
-		"bridge name too long": {func(s *netdb.PoolSpec) { s.Bridge = "abcdefghijklmnop" }, "pool.bridge", ""},
-		"exclusion elsewhere": {func(s *netdb.PoolSpec) {
-			s.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.8.0.1"), To: netip.MustParseAddr("10.8.0.2")}}
+		"unmasked prefix":      {func(s *ipam.PoolSpec) { s.Prefix = netip.MustParsePrefix("10.9.0.7/24") }, "pool.prefix", "10.9.0.0/24"},
+		"no prefix":            {func(s *ipam.PoolSpec) { s.Prefix = netip.Prefix{} }, "pool.prefix", "missing"},
+		"4in6 prefix":          {func(s *ipam.PoolSpec) { s.Prefix = netip.MustParsePrefix("::ffff:10.9.0.0/120") }, "pool.prefix", "plain"},
+		"no name":              {func(s *ipam.PoolSpec) { s.Name = "" }, "pool.name", ""},
+		"name with a slash":    {func(s *ipam.PoolSpec) { s.Name = "a/b" }, "pool.name", ""},
+		"gateway elsewhere":    {func(s *ipam.PoolSpec) { s.Gateway = netip.MustParseAddr("10.8.0.1") }, "pool.gateway", "10.9.0.0/24"},
+		"gateway is network":   {func(s *ipam.PoolSpec) { s.Gateway = netip.MustParseAddr("10.9.0.0") }, "pool.gateway", "host"},
+		"gateway is broadcast": {func(s *ipam.PoolSpec) { s.Gateway = netip.MustParseAddr("10.9.0.255") }, "pool.gateway", "host"},
+		"no bridge":            {func(s *ipam.PoolSpec) { s.Bridge = "" }, "pool.bridge", ""},
+		"bridge name too long": {func(s *ipam.PoolSpec) { s.Bridge = "abcdefghijklmnop" }, "pool.bridge", ""},
+		"exclusion elsewhere": {func(s *ipam.PoolSpec) {
+			s.Exclude = []ipam.Range{{From: netip.MustParseAddr("10.8.0.1"), To: netip.MustParseAddr("10.8.0.2")}}
 		}, "pool.exclude", ""},
-		"exclusion of all": {func(s *netdb.PoolSpec) {
-			s.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.9.0.0"), To: netip.MustParseAddr("10.9.0.255")}}
+		"exclusion of all": {func(s *ipam.PoolSpec) {
+			s.Exclude = []ipam.Range{{From: netip.MustParseAddr("10.9.0.0"), To: netip.MustParseAddr("10.9.0.255")}}
 		}, "pool.prefix", "no address"},
-		"route of two families": {func(s *netdb.PoolSpec) {
-			s.Routes = []netdb.Route{{Destination: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("10.9.0.1")}}
+		"route of two families": {func(s *ipam.PoolSpec) {
+			s.Routes = []ipam.Route{{Destination: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("10.9.0.1")}}
 		}, "pool.routes", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := good
 			tt.spoil(&spec)
-			_, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec)
-			var fe *netdb.FieldError
+			_, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec)
+			var fe *ipam.FieldError
 			if !errors.As(err, &fe) || fe.Field != tt.field || !strings.Contains(fe.Reason, tt.says) {
 				t.Errorf("error is %v, want field %s and %q", err, tt.field, tt.says)
 			}
@@ -129,12 +107,12 @@ func TestL7BadPoolsAreRefused(t *testing.T) {
 	}
 	over := good
 	over.Prefix, over.Gateway = netip.MustParsePrefix("10.8.0.0/16"), netip.Addr{}
-	_, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), over)
-	wantErr(t, err, netdb.ErrOverlap)
+	_, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), over)
+	wantErr(t, err, ipam.ErrOverlap)
 	Reserve(t, b, "a")
-	moved := netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.10.0.0/24"), Bridge: "rt0"}
-	_, err = b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), moved)
-	wantErr(t, err, netdb.ErrPoolNotEmpty)
+	moved := ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.10.0.0/24"), Bridge: "rt0"}
+	_, err = b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), moved)
+	wantErr(t, err, ipam.ErrPoolNotEmpty)
 }
 
 // Scenario P7: a pool described again as it is changes nothing; with another exclusion it
@@ -148,8 +126,8 @@ func TestEnsurePoolTwiceEqualsOnce(t *testing.T) {
 		t.Fatalf("the same pool again made %+v at %d", p, b.Rev())
 	}
 	spec := was.PoolSpec
-	spec.Exclude = []netdb.Range{{From: l.Addr, To: l.Addr.Next()}}
-	p, err := b.EnsurePool(ctx, Who(netdb.ByOperator, "test"), spec)
+	spec.Exclude = []ipam.Range{{From: l.Addr, To: l.Addr.Next()}}
+	p, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec)
 	if err != nil || p.UID != was.UID || p.Generation != was.Generation+1 {
 		t.Fatal(p, err)
 	}

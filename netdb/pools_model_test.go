@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -31,7 +32,7 @@ type poolsModel struct {
 	clock   *Clock
 	open    func() *netdb.Book
 	book    *netdb.Book
-	live    []*netdb.Lease           // of sandboxes that live, whatever became of their rows
+	live    []*ipam.Lease            // of sandboxes that live, whatever became of their rows
 	rests   map[netip.Addr]time.Time // what was a gateway of sandboxes, and when the last time
 	at      map[string]int64         // the generation of a pool's name
 	history []string
@@ -104,7 +105,7 @@ func (m *poolsModel) run(steps int) {
 }
 
 // pool is any of the book's, nil where it has none.
-func (m *poolsModel) pool() *netdb.Pool {
+func (m *poolsModel) pool() *ipam.Pool {
 	if all := m.book.Pools(); len(all) > 0 {
 		return all[m.IntN(len(all))]
 	}
@@ -118,7 +119,7 @@ func (m *poolsModel) addrIn(p netip.Prefix) netip.Addr {
 }
 
 // lives is a lease of a sandbox that lives and has an address of a prefix, nil for none.
-func (m *poolsModel) lives(p netip.Prefix) *netdb.Lease {
+func (m *poolsModel) lives(p netip.Prefix) *ipam.Lease {
 	for _, l := range m.live {
 		if l.Prefix().Overlaps(p) {
 			return l
@@ -137,7 +138,7 @@ func (m *poolsModel) give() {
 	if m.IntN(3) == 0 {
 		bits = p.Prefix.Bits() + 1 + m.IntN(31-p.Prefix.Bits())
 	}
-	owner := netdb.Owner{PoolUID: p.UID, UID: sandbox, Interface: "eth0"}
+	owner := ipam.Owner{PoolUID: p.UID, UID: sandbox, Interface: "eth0"}
 	c, err := m.pick(owner, sandbox, wish, bits)
 	if err != nil {
 		return
@@ -156,13 +157,13 @@ func (m *poolsModel) give() {
 			m.wrong("%s is given to %s, and %s was a gateway until %v ago", l.Text(), sandbox, a, rest)
 		}
 	}
-	if _, err := m.book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+	if _, err := m.book.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-" + sandbox}); err != nil {
 		m.wrong("bind %s: %v", l.Text(), err)
 	}
 	m.live = append(m.live, l)
 }
 
-func (m *poolsModel) pick(owner netdb.Owner, sandbox string, wish netip.Addr, bits int) (netdb.Candidate, error) {
+func (m *poolsModel) pick(owner ipam.Owner, sandbox string, wish netip.Addr, bits int) (netdb.Candidate, error) {
 	switch {
 	case bits != 0 && m.IntN(4) == 0:
 		return m.book.PickPrefixAt(owner, netip.PrefixFrom(wish, bits).Masked(), Policy)
@@ -191,7 +192,7 @@ func (m *poolsModel) end() {
 	ends := m.live[i]
 	m.live = slices.Delete(m.live, i, i+1)
 	l, err := m.book.Lease(ends.ID)
-	if err == nil && l.State == netdb.Bound {
+	if err == nil && l.State == ipam.Bound {
 		Cool(m.T, m.book, l)
 	}
 	m.note("%s with %s ends: %v", ends.Sandbox, ends.Text(), err)
@@ -203,17 +204,17 @@ func (m *poolsModel) see(n int) {
 	row, has := m.book.At(a)
 	switch m.IntN(4) {
 	case 0:
-		_, err := m.book.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), a, []byte(`[{"witness":"probe"}]`))
+		_, err := m.book.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), a, []byte(`[{"witness":"probe"}]`))
 		m.note("quarantine %s: %v", a, err)
 	case 1:
-		if m.lives(netip.PrefixFrom(a, 32)) != nil || has && (row.PrefixLen != 0 || row.State != netdb.Cooling) {
+		if m.lives(netip.PrefixFrom(a, 32)) != nil || has && (row.PrefixLen != 0 || row.State != ipam.Cooling) {
 			return
 		}
-		adoption := netdb.Adoption{Addr: a, Sandbox: fmt.Sprint("adopted", n), Binding: netdb.Binding{HostInterface: "veth"}}
+		adoption := ipam.Adoption{Addr: a, Sandbox: fmt.Sprint("adopted", n), Binding: ipam.Binding{HostInterface: "veth"}}
 		if has {
 			adoption.Rev = row.Rev
 		}
-		l, err := m.book.Adopt(ctx, Who(netdb.ByReconciler, "adopted"), adoption)
+		l, err := m.book.Adopt(ctx, Who(ipam.ByReconciler, "adopted"), adoption)
 		m.note("adopt %s: %v", a, err)
 		if err == nil {
 			m.live = append(m.live, l)
@@ -221,7 +222,7 @@ func (m *poolsModel) see(n int) {
 	default:
 		all, _ := m.book.Leases()
 		for _, l := range all {
-			if l.State == netdb.Quarantined && m.lives(l.Prefix()) == nil {
+			if l.State == ipam.Quarantined && m.lives(l.Prefix()) == nil {
 				if _, err := Clear(m.book, l.Addr); err != nil {
 					m.wrong("clear %s: %v", l.Text(), err)
 				}
@@ -246,8 +247,8 @@ func (m *poolsModel) set() {
 	case 0:
 		s.Gateway = m.addrIn(s.Prefix)
 	case 1:
-		r := netdb.Range{From: m.addrIn(s.Prefix), To: m.addrIn(s.Prefix)}
-		s.Exclude = []netdb.Range{r}
+		r := ipam.Range{From: m.addrIn(s.Prefix), To: m.addrIn(s.Prefix)}
+		s.Exclude = []ipam.Range{r}
 	case 2:
 		s.Exclude = nil
 	case 3:
@@ -255,12 +256,12 @@ func (m *poolsModel) set() {
 	case 4:
 		s.Kept, s.Exclude, s.Prefix = nil, nil, netip.MustParsePrefix(prefix)
 		if !s.Prefix.Contains(s.Gateway) {
-			s.Gateway = netdb.FirstHost(s.Prefix)
+			s.Gateway = ipam.FirstHost(s.Prefix)
 		}
 	case 5:
 		s.Kept = nil
 	default:
-		s.Kept = []netdb.Kept{{Sandbox: fmt.Sprint("s", m.IntN(12)), Address: m.addrIn(s.Prefix)}}
+		s.Kept = []ipam.Kept{{Sandbox: fmt.Sprint("s", m.IntN(12)), Address: m.addrIn(s.Prefix)}}
 	}
 	c := netdb.PoolChange{Spec: s, Drain: m.IntN(3) > 0}
 	if m.IntN(4) == 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -26,7 +27,7 @@ type crowd struct {
 type answered struct {
 	Rev   int64
 	Lease string
-	State netdb.State
+	State ipam.State
 }
 
 func newCrowd(t *testing.T, synchronous string, callers, rounds int) *crowd {
@@ -56,7 +57,7 @@ func newCrowd(t *testing.T, synchronous string, callers, rounds int) *crowd {
 
 // live is a lease's life, with each answer noted as it comes.
 func (c *crowd) live(sandbox string) error {
-	note := func(l *netdb.Lease, err error) (*netdb.Lease, error) {
+	note := func(l *ipam.Lease, err error) (*ipam.Lease, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +69,7 @@ func (c *crowd) live(sandbox string) error {
 	if err != nil {
 		return err
 	}
-	if l, err = note(c.book.Bind(ctx, client, l.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"})); err != nil {
+	if l, err = note(c.book.Bind(ctx, client, l.ID, 0, ipam.Binding{MAC: "02:00:00:00:00:01"})); err != nil {
 		return err
 	}
 	if l, err = note(c.book.Release(ctx, client, l.ID, "", 0)); err != nil {
@@ -136,7 +137,7 @@ func (c *crowd) read(dir string, image faultfs.Image) (_ map[int64]answered, err
 	if broken, err := b.Check(ctx); err != nil || len(broken) > 0 {
 		return nil, fmt.Errorf("%v, %w", broken, err)
 	}
-	history, err := b.History(ctx, netdb.Query{Limit: 1 << 20})
+	history, err := b.History(ctx, ipam.Query{Limit: 1 << 20})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -40,8 +41,8 @@ type life struct {
 	stones []string         // uids of attempts that were cancelled, or nearly
 	under  map[string]*life // one for each trouble
 
-	changes []netdb.Change              // of leases, as memory showed them behind each commit, the oldest first
-	rows    map[netip.Addr]*netdb.Lease // behind the last commit
+	changes []ipam.Change              // of leases, as memory showed them behind each commit, the oldest first
+	rows    map[netip.Addr]*ipam.Lease // behind the last commit
 }
 
 func newLife(t *testing.T, synchronous string) *life {
@@ -78,23 +79,23 @@ func (l *life) open(t *testing.T) {
 // compare notes what a commit changed in memory. A row that goes is the only
 // change of its commit.
 func (l *life) compare() {
-	was, made := l.rows, []netdb.Change(nil)
-	l.rows = make(map[netip.Addr]*netdb.Lease)
+	was, made := l.rows, []ipam.Change(nil)
+	l.rows = make(map[netip.Addr]*ipam.Lease)
 	leases, rev := l.book.Leases()
 	for _, now := range leases {
 		l.rows[now.Addr] = now
 		if old := was[now.Addr]; old == nil {
-			made = append(made, netdb.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: netdb.Free, To: now.State})
+			made = append(made, ipam.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: ipam.Free, To: now.State})
 		} else if old.Rev != now.Rev {
-			made = append(made, netdb.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: old.State, To: now.State})
+			made = append(made, ipam.Change{Rev: now.Rev, Addr: now.Addr, LeaseID: now.ID, From: old.State, To: now.State})
 		}
 	}
 	for a, old := range was {
 		if l.rows[a] == nil {
-			made = append(made, netdb.Change{Rev: rev, Addr: a, LeaseID: old.ID, From: old.State, To: netdb.Free})
+			made = append(made, ipam.Change{Rev: rev, Addr: a, LeaseID: old.ID, From: old.State, To: ipam.Free})
 		}
 	}
-	slices.SortFunc(made, func(a, b netdb.Change) int { return cmp.Compare(a.Rev, b.Rev) })
+	slices.SortFunc(made, func(a, b ipam.Change) int { return cmp.Compare(a.Rev, b.Rev) })
 	l.changes = append(l.changes, made...)
 }
 
@@ -135,21 +136,21 @@ func (l *life) work(t *testing.T) {
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	l.note()
 	for round := range 2 {
-		a, b := Reserve(t, l.book, fmt.Sprint("a", round)), (*netdb.Lease)(nil)
+		a, b := Reserve(t, l.book, fmt.Sprint("a", round)), (*ipam.Lease)(nil)
 		l.note()
 		b = Reserve(t, l.book, fmt.Sprint("b", round))
 		l.note()
-		bound, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+		bound, err := l.book.Bind(ctx, client, a.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: a.ID}}})
 		l.done(t, err)
 		r, err := l.book.Release(ctx, client, bound.ID, "", 0)
 		l.done(t, err)
-		_, err = l.book.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
+		_, err = l.book.Confirm(ctx, Who(ipam.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
 		l.done(t, err)
 		_, err = l.book.Release(ctx, client, b.ID, "", 0)
 		l.done(t, err)
 		free, err := l.book.Pick(l.book.Pools()[0].UID, Policy)
 		l.done(t, err)
-		_, err = l.book.Quarantine(ctx, Who(netdb.ByReconciler, "foreign"), free.Addr, json.RawMessage(`[{"witness":"probe","mac":"02:00:00:00:00:09"}]`))
+		_, err = l.book.Quarantine(ctx, Who(ipam.ByReconciler, "foreign"), free.Addr, json.RawMessage(`[{"witness":"probe","mac":"02:00:00:00:00:09"}]`))
 		l.done(t, err)
 		l.book.Drop(free)
 		if round == 0 {
@@ -351,7 +352,7 @@ func TestL16PowerLossInACheckpoint(t *testing.T) {
 	}
 	unfolded, changes := size(), 0
 	for more := 3; more > 0; changes++ {
-		_, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", changes>>8, changes&0xff)})
+		_, err := l.book.Bind(ctx, client, a.ID, 0, ipam.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", changes>>8, changes&0xff)})
 		l.done(t, err)
 		if size() > unfolded {
 			more--

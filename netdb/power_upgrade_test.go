@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -42,7 +43,7 @@ func (l *life) filled(t *testing.T, leases int) (killed, stopped faultfs.Image) 
 	l.work(t)
 	for i := range leases {
 		a := Reserve(t, l.book, fmt.Sprint("more", i))
-		_, err := l.book.Bind(ctx, client, a.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: a.ID}}})
+		_, err := l.book.Bind(ctx, client, a.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: a.ID}}})
 		l.done(t, err)
 	}
 	killed = kept(t, l.disk)
@@ -86,7 +87,7 @@ func (l *life) wholeFor(dir string, image faultfs.Image, opts netdb.Options, kno
 	if found, err := b.Check(ctx); err != nil || len(found) > 0 {
 		return fmt.Errorf("%v, %w", found, err)
 	}
-	history, err := b.History(ctx, netdb.Query{Limit: changes + 1})
+	history, err := b.History(ctx, ipam.Query{Limit: changes + 1})
 	if err != nil || len(history) != changes || l.rowsOf(b) != known || b.Epoch() != l.epoch {
 		return fmt.Errorf("schema %d has %d changes and not %d, %w:\n%s, and there was\n%s",
 			b.Info().Schema, len(history), changes, err, l.rowsOf(b), known)
@@ -98,7 +99,7 @@ func (l *life) wholeFor(dir string, image faultfs.Image, opts netdb.Options, kno
 // recorded is the number of changes in a book's history.
 func recorded(t *testing.T, b *netdb.Book) int {
 	t.Helper()
-	history, err := b.History(ctx, netdb.Query{Limit: 1 << 20})
+	history, err := b.History(ctx, ipam.Query{Limit: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 // delegate gives a sandbox the pool's next prefix of a length.
-func delegate(b *netdb.Book, p *netdb.Pool, sandbox string, bits int, policy netdb.Policy) (*netdb.Lease, error) {
+func delegate(b *netdb.Book, p *ipam.Pool, sandbox string, bits int, policy ipam.Policy) (*ipam.Lease, error) {
 	c, err := b.PickPrefix(p.UID, bits, policy)
 	if err != nil {
 		return nil, err
@@ -24,7 +25,7 @@ func delegate(b *netdb.Book, p *netdb.Pool, sandbox string, bits int, policy net
 	return take(b, c, sandbox)
 }
 
-func take(b *netdb.Book, c netdb.Candidate, sandbox string) (*netdb.Lease, error) {
+func take(b *netdb.Book, c netdb.Candidate, sandbox string) (*ipam.Lease, error) {
 	defer b.Drop(c)
 	ls, err := b.Reserve(ctx, allocator, netdb.Reservation{Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0",
 		Attempt: 1, BindWithin: 10 * time.Minute})
@@ -34,7 +35,7 @@ func take(b *netdb.Book, c netdb.Candidate, sandbox string) (*netdb.Lease, error
 	return ls[0], nil
 }
 
-func mustDelegate(t *testing.T, b *netdb.Book, p *netdb.Pool, sandbox string, bits int) *netdb.Lease {
+func mustDelegate(t *testing.T, b *netdb.Book, p *ipam.Pool, sandbox string, bits int) *ipam.Lease {
 	t.Helper()
 	l, err := delegate(b, p, sandbox, bits, Policy)
 	if err != nil {
@@ -60,7 +61,7 @@ func TestD5PrefixesAreReusedInTheOrderOfTheirRelease(t *testing.T) {
 			opts.Now = c.Now
 			b := OpenAt(t, path, opts)
 			p := Pool(t, b, "default", tt.prefix)
-			var leases []*netdb.Lease
+			var leases []*ipam.Lease
 			var got []string
 			for i := range len(strings.Fields(tt.want)) {
 				leases = append(leases, mustDelegate(t, b, p, fmt.Sprint("s", i), tt.bits))
@@ -70,7 +71,7 @@ func TestD5PrefixesAreReusedInTheOrderOfTheirRelease(t *testing.T) {
 				t.Fatalf("given are %v, want %s", got, tt.want)
 			}
 			_, err := delegate(b, p, "more", tt.bits, Policy)
-			var full *netdb.ExhaustedError
+			var full *ipam.ExhaustedError
 			if !errors.As(err, &full) || full.PrefixLen != tt.bits || full.Next != 0 || !strings.Contains(err.Error(), fmt.Sprintf("no /%d of it is whole", tt.bits)) {
 				t.Fatal(err)
 			}
@@ -117,7 +118,7 @@ func TestD5PrefixesAreReusedInTheOrderOfTheirRelease(t *testing.T) {
 					}
 					got = append(got, c.Text())
 					defer b.Drop(c)
-					if w, err := b.PickAddr(netdb.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, c.Range().To, Policy); !errors.Is(err, netdb.ErrTaken) {
+					if w, err := b.PickAddr(ipam.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, c.Range().To, Policy); !errors.Is(err, ipam.ErrTaken) {
 						t.Errorf("%s is offered in two ways: %v, %v", c.Text(), w, err)
 					}
 				}
@@ -193,7 +194,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 			}
 			b := OpenAt(t, path, opts)
 			p := Pool(t, b, "default", prefix)
-			open := make(map[string]*netdb.Lease)
+			open := make(map[string]*ipam.Lease)
 			rested := make(map[netip.Addr]time.Time) // when its removal was confirmed
 			for n := range 400 {
 				switch r.IntN(9) {
@@ -203,7 +204,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 					l, err := TryReserve(b, p, name, Policy)
 					if bits != 0 {
 						if err == nil {
-							if _, err := b.Expire(ctx, Who(netdb.ByWatchdog, "expired"), l.ID, l.Rev, func() error { return nil }); err == nil {
+							if _, err := b.Expire(ctx, Who(ipam.ByWatchdog, "expired"), l.ID, l.Rev, func() error { return nil }); err == nil {
 								delete(rested, l.Addr)
 							} else {
 								open[l.ID] = l
@@ -211,7 +212,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 						}
 						l, err = delegate(b, p, name+"p", bits, Policy)
 					}
-					if errors.Is(err, netdb.ErrExhausted) {
+					if errors.Is(err, ipam.ErrExhausted) {
 						continue
 					}
 					if err != nil {
@@ -223,7 +224,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 						}
 					}
 					for a, since := range rested {
-						if l.Covers(a) && (c.Wall.Sub(since) < Policy.CooldownMin || c.Wall.Sub(since) < Policy.Cooldown && l.Cut != netdb.CutEarly) {
+						if l.Covers(a) && (c.Wall.Sub(since) < Policy.CooldownMin || c.Wall.Sub(since) < Policy.Cooldown && l.Cut != ipam.CutEarly) {
 							t.Fatalf("%s is given (cut %q) %v after %s was released", l.Text(), l.Cut, c.Wall.Sub(since), a)
 						}
 					}
@@ -263,32 +264,32 @@ func TestD4APrefixIsQuarantinedWhole(t *testing.T) {
 	b, p := openWith(t, NewClock(), "10.8.64.0/26")
 	l := mustDelegate(t, b, p, "a", 28)
 	inside := netip.MustParseAddr("10.8.64.20")
-	if _, err := b.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), inside, evidence); !errors.Is(err, netdb.ErrState) {
+	if _, err := b.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), inside, evidence); !errors.Is(err, ipam.ErrState) {
 		t.Fatalf("a held prefix: %v", err)
 	}
 	Cool(t, b, l)
-	q, err := b.Quarantine(ctx, Who(netdb.ByReconciler, netdb.SeenOnWire), inside, evidence)
-	if err != nil || q.Text() != l.Text() || q.State != netdb.Quarantined || string(q.Evidence) != string(evidence) {
+	q, err := b.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), inside, evidence)
+	if err != nil || q.Text() != l.Text() || q.State != ipam.Quarantined || string(q.Evidence) != string(evidence) {
 		t.Fatal(q, err)
 	}
 	if is, ok := b.At(netip.MustParseAddr("10.8.64.31")); !ok || is != q {
 		t.Error(is)
 	}
-	if _, err := b.Adopt(ctx, Who(netdb.ByReconciler, "adopted"), netdb.Adoption{Addr: inside, Rev: q.Rev, Sandbox: "b", Binding: netdb.Binding{Netns: "/n"}}); !errors.Is(err, netdb.ErrState) {
+	if _, err := b.Adopt(ctx, Who(ipam.ByReconciler, "adopted"), ipam.Adoption{Addr: inside, Rev: q.Rev, Sandbox: "b", Binding: ipam.Binding{Netns: "/n"}}); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("one address of it is adopted: %v", err)
 	}
-	if past, err := b.History(ctx, netdb.Query{Addr: inside}); err != nil || len(past) != 4 || past[0].PrefixLen != 28 || past[0].Addr != l.Addr {
+	if past, err := b.History(ctx, ipam.Query{Addr: inside}); err != nil || len(past) != 4 || past[0].PrefixLen != 28 || past[0].Addr != l.Addr {
 		t.Error(past, err)
 	}
 	candidate, err := b.PickPrefix(p.UID, 28, Policy)
 	if err != nil || candidate.Text() != "10.8.64.32/28" {
 		t.Fatal(candidate, err)
 	}
-	alone, err := b.Quarantine(ctx, Who(netdb.ByAllocator, netdb.SeenOnWire), netip.MustParseAddr("10.8.64.32"), evidence)
+	alone, err := b.Quarantine(ctx, Who(ipam.ByAllocator, ipam.SeenOnWire), netip.MustParseAddr("10.8.64.32"), evidence)
 	if err != nil || alone.PrefixLen != 0 {
 		t.Fatal(alone, err)
 	}
-	if _, err := take(b, candidate, "c"); !errors.Is(err, netdb.ErrTaken) {
+	if _, err := take(b, candidate, "c"); !errors.Is(err, ipam.ErrTaken) {
 		t.Error(err)
 	}
 	if u, _ := b.Usage(); u[0].Free != 61-16-1 {
@@ -300,26 +301,26 @@ func TestD4APrefixIsQuarantinedWhole(t *testing.T) {
 func TestD5AWishedPrefix(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/26")
-	o := netdb.Owner{PoolUID: p.UID, UID: "a", Interface: "eth0"}
+	o := ipam.Owner{PoolUID: p.UID, UID: "a", Interface: "eth0"}
 	wish := func(s string) (netdb.Candidate, error) {
 		return b.PickPrefixAt(o, netip.MustParsePrefix(s), Policy)
 	}
 	for s, want := range map[string]string{
 		"10.8.64.18/28": "address", "10.8.64.0/26": "prefix_length", "10.8.0.0/16": "prefix_length",
 	} {
-		var fe *netdb.FieldError
+		var fe *ipam.FieldError
 		if _, err := wish(s); !errors.As(err, &fe) || fe.Field != want {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
 	for _, bits := range []int{-1, 1, 26, 33, 128} {
-		var fe *netdb.FieldError
+		var fe *ipam.FieldError
 		if _, err := b.PickPrefix(p.UID, bits, Policy); !errors.As(err, &fe) || fe.Field != "prefix_length" || !strings.Contains(fe.Reason, "27 to 31") {
 			t.Errorf("/%d: %v", bits, err)
 		}
 	}
 	for _, s := range []string{"10.8.64.0/28", "10.8.64.48/28", "10.9.0.0/28"} {
-		if _, err := wish(s); !errors.Is(err, netdb.ErrNotInPool) {
+		if _, err := wish(s); !errors.Is(err, ipam.ErrNotInPool) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
@@ -328,7 +329,7 @@ func TestD5AWishedPrefix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := wish("10.8.64.32/29"); !errors.Is(err, netdb.ErrTaken) {
+	if _, err := wish("10.8.64.32/29"); !errors.Is(err, ipam.ErrTaken) {
 		t.Error(err)
 	}
 	l, err := take(b, got, "a")
@@ -345,10 +346,10 @@ func TestD5AWishedPrefix(t *testing.T) {
 		b.Drop(again)
 	}
 	o.UID = "b"
-	if _, err := wish("10.8.64.32/28"); !errors.Is(err, netdb.ErrTaken) {
+	if _, err := wish("10.8.64.32/28"); !errors.Is(err, ipam.ErrTaken) {
 		t.Error(err)
 	}
-	if _, err := wish("10.8.64.2/31"); !errors.Is(err, netdb.ErrTaken) {
+	if _, err := wish("10.8.64.2/31"); !errors.Is(err, ipam.ErrTaken) {
 		t.Error(err)
 	}
 }
@@ -366,13 +367,13 @@ func TestD6APrefixOutlivesItsPool(t *testing.T) {
 	if w := b.Withheld(); len(w) != 1 || w[0].Addr != held.Addr || w[0].PrefixLen != 28 {
 		t.Fatal(w)
 	}
-	spec := netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.16/29"), Bridge: "rt0"}
-	var other *netdb.OtherPoolsRowError
-	if _, err := b.SetPool(ctx, Who(netdb.ByOperator, "test"), netdb.PoolChange{Spec: spec}); !errors.As(err, &other) {
+	spec := ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.16/29"), Bridge: "rt0"}
+	var other *ipam.OtherPoolsRowError
+	if _, err := b.SetPool(ctx, Who(ipam.ByOperator, "test"), netdb.PoolChange{Spec: spec}); !errors.As(err, &other) {
 		t.Error(err)
 	}
 	Pool(t, b, "default", "10.8.64.0/25")
-	if l, ok := b.At(netip.MustParseAddr("10.8.64.30")); !ok || l.Text() != held.Text() || l.State != netdb.Quarantined {
+	if l, ok := b.At(netip.MustParseAddr("10.8.64.30")); !ok || l.Text() != held.Text() || l.State != ipam.Quarantined {
 		t.Error(l)
 	}
 }
@@ -384,9 +385,9 @@ func TestD2APrefixOutsideItsPool(t *testing.T) {
 	b, p := openWith(t, c, "10.8.64.0/26")
 	l := mustDelegate(t, b, p, "a", 28) // 10.8.64.16/28
 	spec := p.PoolSpec
-	spec.Exclude = []netdb.Range{{From: netip.MustParseAddr("10.8.64.20"), To: netip.MustParseAddr("10.8.64.20")}}
+	spec.Exclude = []ipam.Range{{From: netip.MustParseAddr("10.8.64.20"), To: netip.MustParseAddr("10.8.64.20")}}
 	out := set(t, b, netdb.PoolChange{Spec: spec, Drain: true})
-	if len(out.Effects) != 1 || out.Effects[0].Effect != netdb.LeaseOutside || b.Outside(l) == "" {
+	if len(out.Effects) != 1 || out.Effects[0].Effect != ipam.LeaseOutside || b.Outside(l) == "" {
 		t.Fatal(shown(out))
 	}
 	Cool(t, b, l)
@@ -414,11 +415,11 @@ func TestD5AFreedPrefixOutsideItsPoolOverARestart(t *testing.T) {
 	opts.Now = clock.Now
 	b := OpenAt(t, path, opts)
 	p := Pool(t, b, "lab", "10.8.64.0/26")
-	own := func(uid string) netdb.Owner { return netdb.Owner{PoolUID: p.UID, UID: uid, Interface: "eth0"} }
-	give := func(sandbox string, c netdb.Candidate, err error) *netdb.Lease {
+	own := func(uid string) ipam.Owner { return ipam.Owner{PoolUID: p.UID, UID: uid, Interface: "eth0"} }
+	give := func(sandbox string, c netdb.Candidate, err error) *ipam.Lease {
 		t.Helper()
 		if err == nil {
-			var l *netdb.Lease
+			var l *ipam.Lease
 			if l, err = take(b, c, sandbox); err == nil {
 				return l
 			}
@@ -429,7 +430,7 @@ func TestD5AFreedPrefixOutsideItsPoolOverARestart(t *testing.T) {
 	c, err := b.PickPrefixAt(own("x"), netip.MustParsePrefix("10.8.64.28/30"), Policy)
 	gone := Cool(t, b, give("x", c, err))
 	clock.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), []*netdb.Lease{gone}, func(*netdb.Lease) error { return nil }); n != 1 || err != nil {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), []*ipam.Lease{gone}, func(*ipam.Lease) error { return nil }); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	c, err = b.PickAddr(own("y"), netip.MustParseAddr("10.8.64.28"), Policy)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -34,47 +34,47 @@ func TestQuarantineCap(t *testing.T) {
 // address, and no more than its share of the pool.
 func TestQuarantine(t *testing.T) {
 	b := Open(t)
-	seen := Who(netdb.ByAllocator, "seen_on_wire")
+	seen := Who(ipam.ByAllocator, "seen_on_wire")
 	held := Reserve(t, b, "a")
 	_, err := b.Quarantine(ctx, seen, held.Addr, evidence)
-	wantErr(t, err, netdb.ErrState)
+	wantErr(t, err, ipam.ErrState)
 	_, err = b.Quarantine(ctx, seen, netip.MustParseAddr("10.8.64.1"), evidence)
-	wantErr(t, err, netdb.ErrNotInPool)
+	wantErr(t, err, ipam.ErrNotInPool)
 	_, err = b.Quarantine(ctx, seen, netip.MustParseAddr("10.8.64.9"), nil)
-	wantErr(t, err, netdb.ErrInvalid)
+	wantErr(t, err, ipam.ErrInvalid)
 	a := netip.MustParseAddr("10.8.64.9")
 	for range 63 {
 		q, err := b.Quarantine(ctx, seen, a, evidence)
-		if err != nil || q.State != netdb.Quarantined || string(q.Evidence) != string(evidence) {
+		if err != nil || q.State != ipam.Quarantined || string(q.Evidence) != string(evidence) {
 			t.Fatal(q, err)
 		}
 		a = a.Next()
 	}
 	_, err = b.Quarantine(ctx, seen, a, evidence)
-	wantErr(t, err, netdb.ErrQuarantineFull)
+	wantErr(t, err, ipam.ErrQuarantineFull)
 	if again, err := b.Quarantine(ctx, seen, a.Prev(), evidence); err != nil || again.Addr != a.Prev() {
 		t.Fatal(again, err)
 	}
-	if _, err := b.Quarantine(ctx, Who(netdb.ByOperator, "by hand"), a, evidence); err != nil {
+	if _, err := b.Quarantine(ctx, Who(ipam.ByOperator, "by hand"), a, evidence); err != nil {
 		t.Fatal(err)
 	}
 	cleared, err := Clear(b, a)
-	if err != nil || cleared.State != netdb.Cooling {
+	if err != nil || cleared.State != ipam.Cooling {
 		t.Fatal(cleared, err)
 	}
 	_, err = Clear(b, a)
-	wantErr(t, err, netdb.ErrState)
+	wantErr(t, err, ipam.ErrState)
 }
 
 // A quarantine says why, or there is none.
 func TestNoQuarantineWithoutEvidence(t *testing.T) {
 	b := Open(t)
-	l := inState(t, b, netdb.Releasing)
+	l := inState(t, b, ipam.Releasing)
 	for _, nothing := range []string{"", "seen", "[]", "null", `{"witness":"netns"}`, `"netns"`} {
 		_, err := b.Withhold(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
-		wantErr(t, err, netdb.ErrInvalid)
+		wantErr(t, err, ipam.ErrInvalid)
 		_, err = b.Quarantine(ctx, operator, two.Next().Next(), json.RawMessage(nothing))
-		wantErr(t, err, netdb.ErrInvalid)
+		wantErr(t, err, ipam.ErrInvalid)
 	}
 	if b.Rev() != l.Rev {
 		t.Error("something was written")
@@ -86,7 +86,7 @@ func TestNoQuarantineWithoutEvidence(t *testing.T) {
 func TestSetAsideAndCleared(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/30")
-	q := inState(t, b, netdb.Quarantined)
+	q := inState(t, b, ipam.Quarantined)
 	if q.Sandbox != "a" || q.HostInterface != "veth1" {
 		t.Fatalf("it forgot whose it was: %+v", q)
 	}
@@ -96,13 +96,13 @@ func TestSetAsideAndCleared(t *testing.T) {
 		t.Errorf("released once more: %+v, %v", r, err)
 	}
 	_, err := TryReserve(b, p, "a", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	cool, err := b.ClearAt(ctx, reconciler, q.ID, q.Rev, nil)
-	if err != nil || cool.State != netdb.Cooling || cool.ID != q.ID {
+	if err != nil || cool.State != ipam.Cooling || cool.ID != q.ID {
 		t.Fatal(cool, err)
 	}
 	_, err = TryReserve(b, p, "b", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	own, ok := b.PickOwn(cool.Owner(), 0)
 	if !ok {
 		t.Fatal("its own sandbox is not offered it")
@@ -118,7 +118,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 		"confirm": second(b.Confirm(ctx, watchdog, q.ID, q.Rev, nil)),
 		"look up": second(b.Lease(q.ID)),
 	} {
-		if !errors.Is(err, netdb.ErrGone) {
+		if !errors.Is(err, ipam.ErrGone) {
 			t.Errorf("%s by the id that ended: %v", name, err)
 		}
 	}
@@ -136,8 +136,8 @@ func TestSetAsideBeyondTheShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := b.Quarantine(ctx, reconciler, two.Next(), evidence)
-	wantErr(t, err, netdb.ErrQuarantineFull)
-	inState(t, b, netdb.Quarantined)
+	wantErr(t, err, ipam.ErrQuarantineFull)
+	inState(t, b, ipam.Quarantined)
 }
 
 // P7: a quarantine that was decided on a row is of that row, or of none when
@@ -146,25 +146,25 @@ func TestQuarantineAt(t *testing.T) {
 	b := Open(t)
 	a := two.Next().Next()
 	_, err := b.QuarantineAt(ctx, reconciler, a, 1, evidence)
-	wantErr(t, err, netdb.ErrStale)
+	wantErr(t, err, ipam.ErrStale)
 	q, err := b.QuarantineAt(ctx, reconciler, a, 0, evidence)
-	if err != nil || q.State != netdb.Quarantined {
+	if err != nil || q.State != ipam.Quarantined {
 		t.Fatal(q, err)
 	}
 	_, err = b.QuarantineAt(ctx, reconciler, a, 0, evidence)
-	wantErr(t, err, netdb.ErrStale)
+	wantErr(t, err, ipam.ErrStale)
 	c, err := Clear(b, a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rev := range []int64{0, q.Rev, c.Rev + 1} {
 		_, err = b.QuarantineAt(ctx, reconciler, a, rev, evidence)
-		wantErr(t, err, netdb.ErrStale)
+		wantErr(t, err, ipam.ErrStale)
 	}
 	if b.Rev() != c.Rev {
 		t.Error("something was written")
 	}
-	if q, err = b.QuarantineAt(ctx, reconciler, a, c.Rev, evidence); err != nil || q.State != netdb.Quarantined {
+	if q, err = b.QuarantineAt(ctx, reconciler, a, c.Rev, evidence); err != nil || q.State != ipam.Quarantined {
 		t.Fatal(q, err)
 	}
 }

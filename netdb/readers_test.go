@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -46,15 +47,15 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 	done := make(chan error, all)
 	go func() { done <- netdb.LookUpSlowly(b, uuid.NewString(), pause) }()
 	go func() { done <- netdb.LastConflictSlowly(b, pause) }()
-	scan := func(read func() []*netdb.Lease) {
+	scan := func(read func() []*ipam.Lease) {
 		if rows := read(); !slices.Equal(rows, was) {
 			done <- fmt.Errorf("a snapshot changes while it is read: %d rows of %d", len(rows), len(was))
 			return
 		}
 		done <- nil
 	}
-	go scan(func() []*netdb.Lease { rows, _ := b.Leases(); return rows })
-	go scan(func() []*netdb.Lease { return b.InState(netdb.Reserved) })
+	go scan(func() []*ipam.Lease { rows, _ := b.Leases(); return rows })
+	go scan(func() []*ipam.Lease { return b.InState(ipam.Reserved) })
 	if err := netdb.ForgetSoon(ctx, b); err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +85,11 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 	paused.Store(false)
 	letGo()
 	for range all {
-		if err := <-done; err != nil && !errors.Is(err, netdb.ErrNotFound) {
+		if err := <-done; err != nil && !errors.Is(err, ipam.ErrNotFound) {
 			t.Error(err)
 		}
 	}
-	past, err := b.History(ctx, netdb.Query{Limit: 10_000})
+	past, err := b.History(ctx, ipam.Query{Limit: 10_000})
 	if err != nil || len(past) > 200+128 {
 		t.Errorf("%d changes are kept of 200, %v", len(past), err)
 	}
@@ -106,27 +107,27 @@ func TestF5ChangesAreFollowed(t *testing.T) {
 		t.Errorf("nothing has changed: %v, %v", got, err)
 	}
 	changed := b.Changed()
-	var want []netdb.State
+	var want []ipam.State
 	for i := range 10 {
 		l := Reserve(t, b, fmt.Sprint("s", i))
 		if _, err := b.Expire(ctx, watchdog, l.ID, l.Rev, nil); err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, netdb.Reserved, netdb.Free)
+		want = append(want, ipam.Reserved, ipam.Free)
 	}
 	select {
 	case <-changed:
 	default:
 		t.Error("no subscriber was woken")
 	}
-	var got []netdb.State
+	var got []ipam.State
 	for since < b.Rev() {
 		some, err := b.Changes(ctx, since, 7)
 		if err != nil || len(some) > 7 {
 			t.Fatal(some, err)
 		}
 		for _, c := range some {
-			if c.Rev != since+1 || c.Subject != netdb.OfLease || c.Pool != p.Name || c.Who.Reason == "" {
+			if c.Rev != since+1 || c.Subject != ipam.OfLease || c.Pool != p.Name || c.Who.Reason == "" {
 				t.Errorf("behind %d came %+v", since, c)
 			}
 			since = c.Rev
@@ -143,8 +144,8 @@ func TestF5ChangesAreFollowed(t *testing.T) {
 		}
 	}
 	_, err := b.Changes(ctx, since, 7)
-	var gap *netdb.PrunedError
-	if !errors.As(err, &gap) || !errors.Is(err, netdb.ErrPruned) || gap.Since != since || gap.Upto <= since {
+	var gap *ipam.PrunedError
+	if !errors.As(err, &gap) || !errors.Is(err, ipam.ErrPruned) || gap.Since != since || gap.Upto <= since {
 		t.Fatalf("behind a gap: %v", err)
 	}
 	if some, err := b.Changes(ctx, gap.Upto, 1); err != nil || len(some) != 1 || some[0].Rev != gap.Upto+1 {

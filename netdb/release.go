@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
+
+	"github.com/ipamd/ipamd/ipam"
 )
 
-// Lease returns the row with an id: [ErrGone] when it has ended, [ErrNotFound]
+// Lease returns the row with an id: [ipam.ErrGone] when it has ended, [ipam.ErrNotFound]
 // when the book never knew it, or has forgotten it.
-func (b *Book) Lease(id string) (*Lease, error) {
+func (b *Book) Lease(id string) (*ipam.Lease, error) {
 	b.mu.RLock()
 	l := b.idx.byID[id]
 	b.mu.RUnlock()
@@ -31,81 +33,81 @@ func (b *Book) Lease(id string) (*Lease, error) {
 //
 // A lease that is being released, was quarantined, cools or has ended stays as
 // it is: success, and the cooldown is not restarted; a lease that left no row comes
-// back with state [Free], or as [ErrGone] when another has the address by now.
-func (b *Book) Release(ctx context.Context, who Who, id, uid string, ifRev int64) (*Lease, error) {
-	l, err := change(ctx, b.writer, func(t *tx) (*Lease, error) {
+// back with state [ipam.Free], or as [ipam.ErrGone] when another has the address by now.
+func (b *Book) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error) {
+	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
 		l := t.lease(id)
 		switch {
 		case l == nil:
 			return nil, errEnded
 		case uid != "" && uid != l.UID:
-			return nil, invalid("uid", "lease %s belongs to incarnation %q, not %q", id, l.UID, uid)
+			return nil, ipam.Invalid("uid", "lease %s belongs to incarnation %q, not %q", id, l.UID, uid)
 		case !l.State.Open():
 			return l, nil
 		}
 		if err := asSeen(l, ifRev); err != nil {
 			return nil, err
 		}
-		return t.setState(who, l, Releasing, nil)
+		return t.setState(who, l, ipam.Releasing, nil)
 	})
 	if err != errEnded {
 		return l, err
 	}
 	last, err := b.ended(ctx, id)
-	if !errors.Is(err, ErrGone) {
+	if !errors.Is(err, ipam.ErrGone) {
 		return nil, err
 	}
 	if _, taken := b.At(last.Addr); taken {
 		return nil, err
 	}
-	return &Lease{Addr: last.Addr, PrefixLen: last.PrefixLen, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: Free,
+	return &ipam.Lease{Addr: last.Addr, PrefixLen: last.PrefixLen, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: ipam.Free,
 		Sandbox: last.Sandbox, UID: last.UID, Interface: last.Interface, Rev: last.Rev,
 		Since: last.At, Reason: last.Who.Reason}, nil
 }
 
 // ReleaseAt is [Book.Release] of an open lease as the caller saw it, for those
-// who are not its owner: if it changed since rev, the answer is [ErrStale].
+// who are not its owner: if it changed since rev, the answer is [ipam.ErrStale].
 // unseen is called in the transaction; an error ends the call and nothing
 // changes. It may be nil.
-func (b *Book) ReleaseAt(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Releasing, nil, unseen, Reserved, Bound, Paused)
+func (b *Book) ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.moveAt(ctx, who, id, rev, ipam.Releasing, nil, unseen, ipam.Reserved, ipam.Bound, ipam.Paused)
 }
 
 // Confirm makes a releasing lease cool: its removal was confirmed by the
 // runtime and by the kernel. The cooldown starts now. rev is the revision at
 // which the lease was confirmed; if it changed since, the answer is
-// [ErrStale]. unseen is called in the transaction, once more; an error ends the
+// [ipam.ErrStale]. unseen is called in the transaction, once more; an error ends the
 // call and nothing changes. The address of a warm slot that no sandbox had is free at once.
-func (b *Book) Confirm(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+func (b *Book) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		slot := t.slot(id)
-		cooled, err := t.moveAt(who, l, rev, Cooling, nil, unseen, Releasing)
+		cooled, err := t.moveAt(who, l, rev, ipam.Cooling, nil, unseen, ipam.Releasing)
 		if err != nil || slot == nil || slot.Claimed || l.Cut != "" {
 			return cooled, err
 		}
-		who.Actor, who.Reason = ByAllocator, SlotUnused // no sandbox had it, and no packet went to it
-		return t.setState(who, cooled, Free, nil)
+		who.Actor, who.Reason = ipam.ByAllocator, ipam.SlotUnused // no sandbox had it, and no packet went to it
+		return t.setState(who, cooled, ipam.Free, nil)
 	})
 }
 
 // Expire ends a lease that was never bound and that no witness sees: its
 // address is free at once. unseen is called in the transaction; an error ends
 // the call and nothing changes. An address that was given while it cooled is
-// [ErrCools]: what its former owner left behind is as old as it was, and a lease
+// [ipam.ErrCools]: what its former owner left behind is as old as it was, and a lease
 // that was never used must not shorten its rest.
-func (b *Book) Expire(ctx context.Context, who Who, id string, rev int64, unseen func() error) (*Lease, error) {
-	return b.moveAt(ctx, who, id, rev, Free, nil, unseen, Reserved)
+func (b *Book) Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.moveAt(ctx, who, id, rev, ipam.Free, nil, unseen, ipam.Reserved)
 }
 
 // Withhold quarantines the address of a releasing lease, if its row is still
 // at rev: the runtime has removed the workload, and yet the address stays on
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
 // share does not apply: this address could not be given anyway.
-func (b *Book) Withhold(ctx context.Context, who Who, id string, rev int64, evidence json.RawMessage) (*Lease, error) {
-	if err := checkEvidence(evidence); err != nil {
+func (b *Book) Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.moveAt(ctx, who, id, rev, Quarantined, evidence, nil, Releasing)
+	return b.moveAt(ctx, who, id, rev, ipam.Quarantined, evidence, nil, ipam.Releasing)
 }
 
 // ForceRelease quarantines the address of a releasing lease whose removal
@@ -114,21 +116,21 @@ func (b *Book) Withhold(ctx context.Context, who Who, id string, rev int64, evid
 // shortcut to free: the address rests once every witness answers, and none has
 // seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
 // way, a JSON array, and may not be empty.
-func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64, evidence json.RawMessage) (*Lease, error) {
-	if err := cmp.Or(checkNote(who.Note), checkEvidence(evidence)); err != nil {
+func (b *Book) ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+	if err := cmp.Or(ipam.CheckNote(who.Note), ipam.CheckEvidence(evidence)); err != nil {
 		return nil, err
 	}
-	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		switch l.State {
-		case Quarantined:
+		case ipam.Quarantined:
 			return l, nil
-		case Releasing:
+		case ipam.Releasing:
 			if err := asSeen(l, ifRev); err != nil {
 				return nil, err
 			}
-			return t.setState(who, l, Quarantined, evidence)
+			return t.setState(who, l, ipam.Quarantined, evidence)
 		}
-		return nil, fmt.Errorf("force the release of %s: %w: it is %s, not %s", l.Addr, ErrState, l.State, Releasing)
+		return nil, fmt.Errorf("force the release of %s: %w: it is %s, not %s", l.Addr, ipam.ErrState, l.State, ipam.Releasing)
 	})
 }
 
@@ -136,18 +138,18 @@ func (b *Book) ForceRelease(ctx context.Context, who Who, id string, ifRev int64
 // verb is about. The table of moves alone does not do: an operator may let a
 // quarantined address cool, and the reconciler end a cooling one, but neither by the
 // verb that confirms or expires a lease.
-func (b *Book) moveAt(ctx context.Context, who Who, id string, rev int64, to State, evidence json.RawMessage, unseen func() error, from ...State) (*Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *Lease) (*Lease, error) {
+func (b *Book) moveAt(ctx context.Context, who ipam.Who, id string, rev int64, to ipam.State, evidence json.RawMessage, unseen func() error, from ...ipam.State) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		return t.moveAt(who, l, rev, to, evidence, unseen, from...)
 	})
 }
 
-func (t *tx) moveAt(who Who, l *Lease, rev int64, to State, evidence json.RawMessage, unseen func() error, from ...State) (*Lease, error) {
+func (t *tx) moveAt(who ipam.Who, l *ipam.Lease, rev int64, to ipam.State, evidence json.RawMessage, unseen func() error, from ...ipam.State) (*ipam.Lease, error) {
 	if err := atRev(l, rev, to, from...); err != nil {
 		return nil, err
 	}
-	if to == Free && l.Cut != "" {
-		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, to, ErrCools)
+	if to == ipam.Free && l.Cut != "" {
+		return nil, fmt.Errorf("move %s to %s: %w", l.Addr, to, ipam.ErrCools)
 	}
 	if unseen != nil {
 		if err := unseen(); err != nil {
@@ -157,12 +159,12 @@ func (t *tx) moveAt(who Who, l *Lease, rev int64, to State, evidence json.RawMes
 	return t.setState(who, l, to, evidence)
 }
 
-func atRev(l *Lease, rev int64, to State, from ...State) error {
+func atRev(l *ipam.Lease, rev int64, to ipam.State, from ...ipam.State) error {
 	switch {
 	case l.Rev != rev:
-		return fmt.Errorf("move %s to %s: %w", l.Addr, to, &StaleError{Lease: l, Seen: rev})
+		return fmt.Errorf("move %s to %s: %w", l.Addr, to, &ipam.StaleError{Lease: l, Seen: rev})
 	case !slices.Contains(from, l.State):
-		return fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, to, ErrState, l.State)
+		return fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, to, ipam.ErrState, l.State)
 	}
 	return nil
 }
@@ -171,7 +173,7 @@ func atRev(l *Lease, rev int64, to State, from ...State) error {
 // released longest ago first, also those outside. The pool's own cooldown goes before
 // the daemon's. after is the last row that the caller has looked at, nil at first. The cost
 // does not depend on how many leases there are.
-func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n int) []*Lease {
+func (m *memory) Rested(poolUID string, cooldown time.Duration, after *ipam.Lease, n int) []*ipam.Lease {
 	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -179,15 +181,15 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n 
 	if pi == nil {
 		return nil
 	}
-	cooldown = pi.pool.Policy(Policy{Cooldown: cooldown}).Cooldown
+	cooldown = pi.pool.Policy(ipam.Policy{Cooldown: cooldown}).Cooldown
 	next := int64(0)
 	if after != nil {
 		next = after.CooledAt() + 1
 	}
-	var out []*Lease
-	for _, queue := range []*btree.Map[int64, *Lease]{pi.cooling, pi.spent} {
+	var out []*ipam.Lease
+	for _, queue := range []*btree.Map[int64, *ipam.Lease]{pi.cooling, pi.spent} {
 		most := len(out) + n
-		queue.Ascend(next, func(_ int64, l *Lease) bool {
+		queue.Ascend(next, func(_ int64, l *ipam.Lease) bool {
 			if len(out) == most || now.Since(l.Since) < cooldown {
 				return false
 			}
@@ -195,7 +197,7 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n 
 			return true
 		})
 	}
-	slices.SortFunc(out, func(x, y *Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	slices.SortFunc(out, func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
 	return out[:min(n, len(out))]
 }
 
@@ -206,13 +208,13 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after *Lease, n 
 // row, and must not wait. Free returns how many rows went.
 //
 // That the cooldown is over is the caller's to know: see [Book.Rested].
-func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(*Lease) error) (int, error) {
+func (b *Book) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, unseen func(*ipam.Lease) error) (int, error) {
 	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
 		for _, l := range rested {
 			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l) != nil {
 				continue
 			}
-			if _, err := t.setState(who, l, Free, nil); err != nil {
+			if _, err := t.setState(who, l, ipam.Free, nil); err != nil {
 				return 0, err
 			}
 			freed++
@@ -222,7 +224,7 @@ func (b *Book) Free(ctx context.Context, who Who, rested []*Lease, unseen func(*
 }
 
 // offered reports whether a caller is offered the address of a row.
-func (m *memory) offered(l *Lease) bool {
+func (m *memory) offered(l *ipam.Lease) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	pi := m.idx.pools[l.PoolUID]

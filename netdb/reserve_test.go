@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -20,7 +21,7 @@ func TestRenew(t *testing.T) {
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := Reserve(t, b, "a")
-	left := func(l *netdb.Lease) time.Duration { return l.BindWithin - c.Now().Since(l.Since) }
+	left := func(l *ipam.Lease) time.Duration { return l.BindWithin - c.Now().Since(l.Since) }
 	for _, step := range []struct {
 		pass, within time.Duration
 		attempt      int64
@@ -39,24 +40,24 @@ func TestRenew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.State != netdb.Reserved || left(got) != step.left || (got.Rev != l.Rev) != step.written || got.Since != l.Since {
+		if got.State != ipam.Reserved || left(got) != step.left || (got.Rev != l.Rev) != step.written || got.Since != l.Since {
 			t.Errorf("%+v: %v left, revision %d after %d", step, left(got), got.Rev, l.Rev)
 		}
 		l = got
 	}
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth1"}); err != nil {
 		t.Fatal(err)
 	}
 	c.Pass(time.Hour)
 	rev := b.Rev()
-	if got, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute); err != nil || got.State != netdb.Bound || b.Rev() != rev {
+	if got, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute); err != nil || got.State != ipam.Bound || b.Rev() != rev {
 		t.Errorf("of a bound one: %+v, %v", got, err)
 	}
 	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.Renew(ctx, allocator, l.ID, l.Attempt, time.Minute)
-	wantErr(t, err, netdb.ErrState)
+	wantErr(t, err, ipam.ErrState)
 }
 
 // Bad reservations name their field, and nothing is reserved by them.
@@ -98,7 +99,7 @@ func TestBadReservationsNameTheirField(t *testing.T) {
 			r := netdb.Reservation{Candidate: c, Sandbox: "s", UID: "u", Interface: "eth0", Attempt: 1, BindWithin: time.Minute}
 			tt.spoil(&r)
 			_, err = b.Reserve(ctx, allocator, r)
-			var fe *netdb.FieldError
+			var fe *ipam.FieldError
 			if !errors.As(err, &fe) || fe.Field != tt.field {
 				t.Errorf("error is %v, want field %s", err, tt.field)
 			}
@@ -113,33 +114,33 @@ func TestBadReservationsNameTheirField(t *testing.T) {
 func TestReserveBinds(t *testing.T) {
 	b := Open(t)
 	p := b.Pools()[0]
-	give := func(sandbox string, where netdb.Binding) (*netdb.Lease, error) {
+	give := func(sandbox string, where ipam.Binding) (*ipam.Lease, error) {
 		c, err := b.Pick(p.UID, Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer b.Drop(c)
-		ls, err := b.Reserve(ctx, Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: sandbox, UID: sandbox,
-			Interface: "eth0", Attempt: 1, BindWithin: time.Minute, Binding: &where, BoundBy: Who(netdb.ByClient, "bound")})
+		ls, err := b.Reserve(ctx, Who(ipam.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: sandbox, UID: sandbox,
+			Interface: "eth0", Attempt: 1, BindWithin: time.Minute, Binding: &where, BoundBy: Who(ipam.ByClient, "bound")})
 		if err != nil {
 			return nil, err
 		}
 		return ls[0], nil
 	}
-	l, err := give("a", netdb.Binding{Netns: "/run/netns/a", HostInterface: "vetha", MAC: "02:00:00:00:00:0A"})
+	l, err := give("a", ipam.Binding{Netns: "/run/netns/a", HostInterface: "vetha", MAC: "02:00:00:00:00:0A"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.State != netdb.Bound || l.Netns != "/run/netns/a" || l.HostInterface != "vetha" || l.MAC != "02:00:00:00:00:0a" {
+	if l.State != ipam.Bound || l.Netns != "/run/netns/a" || l.HostInterface != "vetha" || l.MAC != "02:00:00:00:00:0a" {
 		t.Errorf("bound as %+v", l)
 	}
 	rev := b.Rev()
-	for field, where := range map[string]netdb.Binding{
+	for field, where := range map[string]ipam.Binding{
 		"mac":        {MAC: "01:00:00:00:00:0a"},
 		"netns":      {Netns: "relative"},
 		"containers": {},
 	} {
-		wrong := new(netdb.FieldError)
+		wrong := new(ipam.FieldError)
 		if l, err := give("b", where); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("bound by a wrong %s: %+v, %v", field, l, err)
 		}
@@ -149,7 +150,7 @@ func TestReserveBinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	rev++
-	if l, err := give("b", netdb.Binding{HostInterface: "vethn"}); !errors.Is(err, netdb.ErrNameTaken) {
+	if l, err := give("b", ipam.Binding{HostInterface: "vethn"}); !errors.Is(err, ipam.ErrNameTaken) {
 		t.Errorf("bound to another's name: %+v, %v", l, err)
 	}
 	if b.Rev() != rev {
@@ -161,21 +162,21 @@ func TestReserveBinds(t *testing.T) {
 // got an address 23 ms after its owner had let it go: the owner's sandbox had
 // come back for it, and had let the second lease go unbound.
 func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
-	for name, take := range map[string]func(b *netdb.Book, pool *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error){
-		"its own sandbox comes back": func(b *netdb.Book, _ *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
+	for name, take := range map[string]func(b *netdb.Book, pool *ipam.Pool, a *ipam.Lease) (netdb.Candidate, ipam.Cut, error){
+		"its own sandbox comes back": func(b *netdb.Book, _ *ipam.Pool, a *ipam.Lease) (netdb.Candidate, ipam.Cut, error) {
 			c, ok := b.PickOwn(a.Owner(), 0)
 			if !ok {
-				return c, netdb.CutOwn, netdb.ErrTaken
+				return c, ipam.CutOwn, ipam.ErrTaken
 			}
-			return c, netdb.CutOwn, nil
+			return c, ipam.CutOwn, nil
 		},
-		"its own sandbox wishes for it": func(b *netdb.Book, _ *netdb.Pool, a *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
+		"its own sandbox wishes for it": func(b *netdb.Book, _ *ipam.Pool, a *ipam.Lease) (netdb.Candidate, ipam.Cut, error) {
 			c, err := b.PickAddr(a.Owner(), a.Addr, Policy)
-			return c, netdb.CutOwn, err
+			return c, ipam.CutOwn, err
 		},
-		"nothing else is left": func(b *netdb.Book, pool *netdb.Pool, _ *netdb.Lease) (netdb.Candidate, netdb.Cut, error) {
+		"nothing else is left": func(b *netdb.Book, pool *ipam.Pool, _ *ipam.Lease) (netdb.Candidate, ipam.Cut, error) {
 			c, err := b.Pick(pool.UID, Policy)
-			return c, netdb.CutEarly, err
+			return c, ipam.CutEarly, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := b.Reserve(t.Context(), Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+			again, err := b.Reserve(t.Context(), Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 				Candidate: candidate, Sandbox: "a", UID: "a", Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
 			if err != nil {
 				t.Fatal(err)
@@ -197,8 +198,8 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 			if l.Cut != cut {
 				t.Errorf("cut is %q, want %q", l.Cut, cut)
 			}
-			watchdog := Who(netdb.ByWatchdog, "released")
-			if got, err := b.Expire(t.Context(), watchdog, l.ID, l.Rev, nil); !errors.Is(err, netdb.ErrCools) {
+			watchdog := Who(ipam.ByWatchdog, "released")
+			if got, err := b.Expire(t.Context(), watchdog, l.ID, l.Rev, nil); !errors.Is(err, ipam.ErrCools) {
 				t.Fatalf("ended at once: %+v, %v", got, err)
 			}
 			if l, err = b.Release(t.Context(), watchdog, l.ID, "", 0); err != nil {
@@ -224,7 +225,7 @@ func TestARestedAddressIsFreeAtOnce(t *testing.T) {
 	if err != nil || l.Cut != "" {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	if _, err := b.Expire(t.Context(), Who(netdb.ByWatchdog, "released"), l.ID, l.Rev, nil); err != nil {
+	if _, err := b.Expire(t.Context(), Who(ipam.ByWatchdog, "released"), l.ID, l.Rev, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -49,33 +50,33 @@ const (
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
-func (l *Lease) row() []any {
+func leaseRow(l *ipam.Lease) []any {
 	var bits, last any
 	if l.PrefixLen != 0 {
 		bits, last = int64(l.PrefixLen), key(l.Range().To)
 	}
-	return append([]any{key(l.Addr), l.Text(), l.PoolUID, l.ID, bits, last}, l.other()...)
+	return append([]any{key(l.Addr), l.Text(), l.PoolUID, l.ID, bits, last}, otherValues(l)...)
 }
 
-// other is the values of otherColumns.
-func (l *Lease) other() []any {
+// otherValues is the values of otherColumns.
+func otherValues(l *ipam.Lease) []any {
 	return []any{string(l.State), l.Sandbox, l.UID, l.Interface, l.Attempt, l.Rev,
 		l.Created.Wall.UnixNano(), int64(l.Created.Boottime), l.Created.BootID,
 		l.Since.Wall.UnixNano(), int64(l.Since.Boottime), l.Since.BootID,
-		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC, l.Plug.text(),
+		int64(l.BindWithin), encode(l.Containers, len(l.Containers)), l.Netns, l.HostInterface, l.MAC, plugText(l.Plug),
 		encode(l.Labels, len(l.Labels)), string(l.Evidence), l.Reason, string(l.Cut), l.Hold, string(l.Conflict)}
 }
 
-// sum is a checksum of the whole row, which the change that made it records: what
+// rowSum is a checksum of the whole row, which the change that made it records: what
 // is edited or broken in any column shows. What is NULL does not count: the columns of a
 // delegated prefix came later. It is 0 for no row.
-func (l *Lease) sum() int64 {
+func rowSum(l *ipam.Lease) int64 {
 	if l == nil {
 		return 0
 	}
 	h := crc64.New(sumTable)
 	var buf []byte
-	for _, v := range l.row() {
+	for _, v := range leaseRow(l) {
 		switch v := v.(type) {
 		case nil:
 			continue
@@ -110,13 +111,13 @@ func asJSON(v any) json.RawMessage {
 	return b
 }
 
-// fence is the values of asItWasSeen.
-func (l *Lease) fence() []any { return []any{key(l.Addr), l.ID, l.Rev} }
+// fenceOf is the values of asItWasSeen.
+func fenceOf(l *ipam.Lease) []any { return []any{key(l.Addr), l.ID, l.Rev} }
 
 // ranges returns each delegated prefix that the row may mean.
-func (n naming) ranges() (out []Range) {
-	if a, bits, err := parsePlace(n.text); err == nil && bits != 0 {
-		out = append(out, rangeOf(a, bits))
+func (n naming) ranges() (out []ipam.Range) {
+	if a, bits, err := ipam.ParseText(n.text); err == nil && bits != 0 {
+		out = append(out, ipam.RangeOf(a, bits))
 	}
 	for _, a := range n.addrs() {
 		if p, err := a.Prefix(int(n.bits.Int64)); n.bits.Int64 > 0 && err == nil {
@@ -133,7 +134,7 @@ func (n naming) ranges() (out []Range) {
 }
 
 // means returns what the row may be of, the largest ranges first.
-func (n naming) means() []Range {
+func (n naming) means() []ipam.Range {
 	out := n.ranges()
 	for _, a := range n.addrs() {
 		out = append(out, ranges.Between(a, a))
@@ -153,7 +154,7 @@ type naming struct {
 // itself means two.
 func (n naming) addrs() []netip.Addr {
 	var out []netip.Addr
-	if a, _, err := parsePlace(n.text); err == nil {
+	if a, _, err := ipam.ParseText(n.text); err == nil {
 		out = append(out, a.Unmap().WithZone(""))
 	}
 	if len(n.ip) == 16 {
@@ -166,8 +167,8 @@ func (n naming) addrs() []netip.Addr {
 
 // scanLease reads one row. How it names its address comes back even when the
 // rest cannot be read.
-func scanLease(s sqlite.Scanner) (l *Lease, n naming, err error) {
-	l = new(Lease)
+func scanLease(s sqlite.Scanner) (l *ipam.Lease, n naming, err error) {
+	l = new(ipam.Lease)
 	var (
 		createdWall, createdBoot, sinceWall    int64
 		sinceBoot, bindWithin                  int64
@@ -183,10 +184,10 @@ func scanLease(s sqlite.Scanner) (l *Lease, n naming, err error) {
 	l.Created.Wall, l.Created.Boottime = time.Unix(0, createdWall), time.Duration(createdBoot)
 	l.Since.Wall, l.Since.Boottime = time.Unix(0, sinceWall), time.Duration(sinceBoot)
 	l.BindWithin = time.Duration(bindWithin)
-	if l.Addr, l.PrefixLen, err = parsePlace(n.text); err != nil {
+	if l.Addr, l.PrefixLen, err = ipam.ParseText(n.text); err != nil {
 		return nil, n, fmt.Errorf("%q is no address", n.text)
 	}
-	if plain := placeText(l.Addr.Unmap().WithZone(""), l.PrefixLen); plain != n.text {
+	if plain := ipam.TextOf(l.Addr.Unmap().WithZone(""), l.PrefixLen); plain != n.text {
 		return nil, n, fmt.Errorf("address %q is not spelled %s", n.text, plain)
 	}
 	if string(n.ip) != string(key(l.Addr)) {
@@ -198,7 +199,7 @@ func scanLease(s sqlite.Scanner) (l *Lease, n naming, err error) {
 	if !known(l.State) {
 		return nil, n, fmt.Errorf("state %q is unknown", l.State)
 	}
-	if l.Cut != "" && l.Cut != CutEarly && l.Cut != CutOwn {
+	if l.Cut != "" && l.Cut != ipam.CutEarly && l.Cut != ipam.CutOwn {
 		return nil, n, fmt.Errorf("cut %q is unknown", l.Cut)
 	}
 	for _, part := range []struct {
@@ -219,23 +220,23 @@ func scanLease(s sqlite.Scanner) (l *Lease, n naming, err error) {
 	return l, n, nil
 }
 
-func known(s State) bool { return slices.Contains(States(), s) }
+func known(s ipam.State) bool { return slices.Contains(ipam.States(), s) }
 
-// row is the values of insertChange. made is the lease's row behind the change, nil
+// changeRow is the values of insertChange. made is the lease's row behind the change, nil
 // when there is none.
-func (c *Change) row(made *Lease, uptime time.Duration) []any {
-	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), placeText(c.Addr, c.PrefixLen), c.LeaseID,
+func changeRow(c *ipam.Change, made *ipam.Lease, uptime time.Duration) []any {
+	return []any{c.Rev, c.At.Wall.UnixNano(), int64(c.At.Boottime), c.At.BootID, string(c.Subject), ipam.TextOf(c.Addr, c.PrefixLen), c.LeaseID,
 		c.PoolUID, c.Pool, c.Sandbox, c.UID, c.Interface, c.Attempt, string(c.From), string(c.To),
-		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), made.sum(), int64(uptime)}
+		string(c.Who.Actor), c.Who.Peer, c.Who.Reason, c.Who.Note, string(c.Evidence), rowSum(made), int64(uptime)}
 }
 
-func scanChange(s sqlite.Scanner) (c Change, err error) {
-	err = c.scan(s)
+func scanChange(s sqlite.Scanner) (c ipam.Change, err error) {
+	err = scanInto(&c, s)
 	return c, err
 }
 
-// scan reads changeColumns.
-func (c *Change) scan(s sqlite.Scanner) error {
+// scanInto reads changeColumns.
+func scanInto(c *ipam.Change, s sqlite.Scanner) error {
 	var is struct {
 		addr, evidence string
 		wall, boottime int64
@@ -247,7 +248,7 @@ func (c *Change) scan(s sqlite.Scanner) error {
 		return err
 	}
 	c.At.Wall, c.At.Boottime = time.Unix(0, is.wall), time.Duration(is.boottime)
-	c.Addr, c.PrefixLen, _ = parsePlace(is.addr) // "" unless it is a lease's; a broken one is shown as unknown
+	c.Addr, c.PrefixLen, _ = ipam.ParseText(is.addr) // "" unless it is a lease's; a broken one is shown as unknown
 	if is.evidence != "" {
 		c.Evidence = json.RawMessage(is.evidence)
 	}
@@ -261,15 +262,15 @@ const (
 		ON CONFLICT (uid) DO UPDATE SET (` + poolColumns + `) = (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)`
 )
 
-func (p *Pool) row() []any {
-	spec, hash := p.encode()
-	return []any{p.UID, p.Name, p.family(), p.Generation, p.Prefix.String(), AddrText(p.Gateway), p.Bridge,
+func poolRow(p *ipam.Pool) []any {
+	spec, hash := encodeSpec(&p.PoolSpec)
+	return []any{p.UID, p.Name, p.Family(), p.Generation, p.Prefix.String(), ipam.AddrText(p.Gateway), p.Bridge,
 		spec, hash, p.State, p.Created.Wall.UnixNano(), int64(p.Created.Boottime), p.Created.BootID}
 }
 
-func scanPool(s sqlite.Scanner) (*Pool, error) {
+func scanPool(s sqlite.Scanner) (*ipam.Pool, error) {
 	var (
-		p                                   Pool
+		p                                   ipam.Pool
 		name, prefix, gateway, bridge, spec string
 		hash                                string
 		family                              int
@@ -294,9 +295,9 @@ const (
 		ON CONFLICT (name, family) DO UPDATE SET (generation, configured) = (?3, ?4)`
 )
 
-func (n *PoolName) row() []any { return []any{n.Name, n.Family, n.Generation, n.Configured} }
+func poolNameRow(n *ipam.PoolName) []any { return []any{n.Name, n.Family, n.Generation, n.Configured} }
 
-func scanPoolName(s sqlite.Scanner) (n PoolName, err error) {
+func scanPoolName(s sqlite.Scanner) (n ipam.PoolName, err error) {
 	err = s.Scan(&n.Name, &n.Family, &n.Generation, &n.Configured)
 	return n, err
 }
@@ -308,14 +309,14 @@ const (
 	insertWithheld   = `INSERT INTO withheld (` + withheldColumns + `) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 )
 
-func (w *Withheld) row() []any {
-	return []any{key(w.Addr), placeText(w.Addr, w.PrefixLen), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
+func withheldRow(w *ipam.Withheld) []any {
+	return []any{key(w.Addr), ipam.TextOf(w.Addr, w.PrefixLen), w.PoolUID, w.Pool, w.LeaseID, string(w.State), w.Sandbox, w.UID, w.Interface, w.Rev,
 		w.Since.Wall.UnixNano(), int64(w.Since.Boottime), w.Since.BootID, string(w.Evidence), w.Hold,
-		w.Bridge, w.HostInterface, w.Netns, w.Plug.text()}
+		w.Bridge, w.HostInterface, w.Netns, plugText(w.Plug)}
 }
 
 // scanWithheld reads one row. Its address is zero when the row contradicts itself.
-func scanWithheld(s sqlite.Scanner) (w Withheld, n naming, err error) {
+func scanWithheld(s sqlite.Scanner) (w ipam.Withheld, n naming, err error) {
 	var evidence, plug string
 	var wall, boot int64
 	if err := s.Scan(&n.ip, &n.text, &w.PoolUID, &w.Pool, &w.LeaseID, (*string)(&w.State), &w.Sandbox, &w.UID, &w.Interface,
@@ -323,7 +324,7 @@ func scanWithheld(s sqlite.Scanner) (w Withheld, n naming, err error) {
 		return w, n, err
 	}
 	if plug != "" && json.Unmarshal([]byte(plug), &w.Plug) != nil {
-		w.Plug = Plug{} // it is not known
+		w.Plug = ipam.Plug{} // it is not known
 	}
 	w.Since.Wall, w.Since.Boottime = time.Unix(0, wall), time.Duration(boot)
 	if evidence != "" {
@@ -331,7 +332,7 @@ func scanWithheld(s sqlite.Scanner) (w Withheld, n naming, err error) {
 	}
 	if named := n.addrs(); len(named) == 1 {
 		w.Addr = named[0]
-		_, w.PrefixLen, _ = parsePlace(n.text)
+		_, w.PrefixLen, _ = ipam.ParseText(n.text)
 	}
 	return w, n, nil
 }

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -17,17 +18,17 @@ func TestNoteRuntime(t *testing.T) {
 	}{
 		"an empty book":        {func(*testing.T, *netdb.Book) {}, false},
 		"a reservation":        {func(t *testing.T, b *netdb.Book) { Reserve(t, b, "a") }, false},
-		"a bound one":          {func(t *testing.T, b *netdb.Book) { inState(t, b, netdb.Bound) }, true},
-		"a paused one":         {func(t *testing.T, b *netdb.Book) { inState(t, b, netdb.Paused) }, true},
-		"one being released":   {func(t *testing.T, b *netdb.Book) { inState(t, b, netdb.Releasing) }, true},
-		"one that cools":       {func(t *testing.T, b *netdb.Book) { inState(t, b, netdb.Cooling) }, false},
+		"a bound one":          {func(t *testing.T, b *netdb.Book) { inState(t, b, ipam.Bound) }, true},
+		"a paused one":         {func(t *testing.T, b *netdb.Book) { inState(t, b, ipam.Paused) }, true},
+		"one being released":   {func(t *testing.T, b *netdb.Book) { inState(t, b, ipam.Releasing) }, true},
+		"one that cools":       {func(t *testing.T, b *netdb.Book) { inState(t, b, ipam.Cooling) }, false},
 		"one without a record": {func(t *testing.T, b *netdb.Book) { boundBare(t, b) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "book.db")
 			b := OpenAt(t, path, Options())
 			Pool(t, b, "default", "10.8.64.0/24")
-			wantErr(t, b.NoteRuntime(ctx, watchdog, "", false), netdb.ErrInvalid)
+			wantErr(t, b.NoteRuntime(ctx, watchdog, "", false), ipam.ErrInvalid)
 			if err := b.NoteRuntime(ctx, watchdog, "one", false); err != nil || b.Runtime() != "one" {
 				t.Fatal(b.Runtime(), err)
 			}
@@ -38,7 +39,7 @@ func TestNoteRuntime(t *testing.T) {
 			}
 			err, want := b.NoteRuntime(ctx, watchdog, "two", false), "two"
 			if tt.kept {
-				wantErr(t, err, netdb.ErrOtherRuntime)
+				wantErr(t, err, ipam.ErrOtherRuntime)
 				want = "one"
 			} else if err != nil || b.Rev() != rev+1 {
 				t.Errorf("another: %v, at %d after %d", err, b.Rev(), rev)
@@ -61,7 +62,7 @@ func TestNoteRuntime(t *testing.T) {
 }
 
 func boundBare(t *testing.T, b *netdb.Book) {
-	if _, err := b.Bind(ctx, client, Reserve(t, b, "a").ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
+	if _, err := b.Bind(ctx, client, Reserve(t, b, "a").ID, 0, ipam.Binding{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
 }

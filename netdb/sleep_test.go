@@ -12,26 +12,27 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-var reconciling = Who(netdb.ByReconciler, "wake_requested")
+var reconciling = Who(ipam.ByReconciler, "wake_requested")
 
 // frozen is a sleep that a SYN to port 80 of the sandbox's own network ends.
-func frozen() netdb.Sleep {
-	return netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.0/24")}, Ports: []netdb.PortRange{{First: 80, Last: 80}}}}
+func frozen() ipam.Sleep {
+	return ipam.Sleep{Mode: ipam.Freeze, Wake: &ipam.WakePolicy{Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.0/24")}, Ports: []ipam.PortRange{{First: 80, Last: 80}}}}
 }
 
 // asleep is a lease that is paused as how says.
-func asleep(t *testing.T, b *netdb.Book, sandbox string, how netdb.Sleep) *netdb.Lease {
+func asleep(t *testing.T, b *netdb.Book, sandbox string, how ipam.Sleep) *ipam.Lease {
 	t.Helper()
 	l := Reserve(t, b, sandbox)
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-" + sandbox}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := b.PauseAs(ctx, client, l.ID, 0, how)
-	if err != nil || l.State != netdb.Paused {
+	if err != nil || l.State != ipam.Paused {
 		t.Fatal(l, err)
 	}
 	return l
@@ -41,11 +42,11 @@ func asleep(t *testing.T, b *netdb.Book, sandbox string, how netdb.Sleep) *netdb
 func TestBadWakePoliciesAreRefused(t *testing.T) {
 	b := Open(t)
 	l := Reserve(t, b, "a")
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-a"}); err != nil {
 		t.Fatal(err)
 	}
 	rev := b.Rev()
-	with := func(w netdb.WakePolicy) netdb.Sleep { return netdb.Sleep{Mode: netdb.Freeze, Wake: &w} }
+	with := func(w ipam.WakePolicy) ipam.Sleep { return ipam.Sleep{Mode: ipam.Freeze, Wake: &w} }
 	sources := func(all ...string) (out []netip.Prefix) {
 		for _, s := range all {
 			out = append(out, netip.MustParsePrefix(s))
@@ -53,28 +54,28 @@ func TestBadWakePoliciesAreRefused(t *testing.T) {
 		return out
 	}
 	for name, row := range map[string]struct {
-		how   netdb.Sleep
+		how   ipam.Sleep
 		field string
 	}{
-		"no mode":                        {netdb.Sleep{}, "mode"},
-		"an unknown mode":                {netdb.Sleep{Mode: "doze"}, "mode"},
-		"to hibernate it itself":         {netdb.Sleep{Mode: netdb.Hibernate, Do: true}, "do"},
-		"port 0":                         {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}, {}}}), "wake.ports[1]"},
-		"a range from 0":                 {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 0, Last: 80}}}), "wake.ports[0]"},
-		"a range backwards":              {with(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 90, Last: 80}}}), "wake.ports[0]"},
-		"a source of another family":     {with(netdb.WakePolicy{Sources: sources("10.0.0.0/8", "fd00::/8")}), "wake.sources[1]"},
-		"a multicast source":             {with(netdb.WakePolicy{Sources: sources("0.0.0.0/0", "224.0.0.0/4")}), "wake.sources[1]"},
-		"an unmasked source":             {with(netdb.WakePolicy{Sources: sources("10.8.64.1/24")}), "wake.sources[0]"},
-		"no source":                      {with(netdb.WakePolicy{Sources: []netip.Prefix{{}}}), "wake.sources[0]"},
-		"an unknown protocol":            {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"tcp", "sctp"}}), "wake.protocols[1]"},
-		"ports of echo requests":         {with(netdb.WakePolicy{Protocols: []netdb.Protocol{"icmp"}, Ports: []netdb.PortRange{{First: 80, Last: 80}}}), "wake.ports"},
-		"a wait that is too short":       {with(netdb.WakePolicy{Wait: time.Millisecond}), "wake.wait"},
-		"a wait that is too long":        {with(netdb.WakePolicy{Wait: time.Hour}), "wake.wait"},
-		"more sources than a policy has": {with(netdb.WakePolicy{Sources: slices.Repeat(sources("10.0.0.0/8"), 65)}), "wake.sources"},
-		"more ports than a policy has":   {with(netdb.WakePolicy{Ports: slices.Repeat([]netdb.PortRange{{First: 80, Last: 80}}, 65)}), "wake.ports"},
+		"no mode":                        {ipam.Sleep{}, "mode"},
+		"an unknown mode":                {ipam.Sleep{Mode: "doze"}, "mode"},
+		"to hibernate it itself":         {ipam.Sleep{Mode: ipam.Hibernate, Do: true}, "do"},
+		"port 0":                         {with(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}, {}}}), "wake.ports[1]"},
+		"a range from 0":                 {with(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 0, Last: 80}}}), "wake.ports[0]"},
+		"a range backwards":              {with(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 90, Last: 80}}}), "wake.ports[0]"},
+		"a source of another family":     {with(ipam.WakePolicy{Sources: sources("10.0.0.0/8", "fd00::/8")}), "wake.sources[1]"},
+		"a multicast source":             {with(ipam.WakePolicy{Sources: sources("0.0.0.0/0", "224.0.0.0/4")}), "wake.sources[1]"},
+		"an unmasked source":             {with(ipam.WakePolicy{Sources: sources("10.8.64.1/24")}), "wake.sources[0]"},
+		"no source":                      {with(ipam.WakePolicy{Sources: []netip.Prefix{{}}}), "wake.sources[0]"},
+		"an unknown protocol":            {with(ipam.WakePolicy{Protocols: []ipam.Protocol{"tcp", "sctp"}}), "wake.protocols[1]"},
+		"ports of echo requests":         {with(ipam.WakePolicy{Protocols: []ipam.Protocol{"icmp"}, Ports: []ipam.PortRange{{First: 80, Last: 80}}}), "wake.ports"},
+		"a wait that is too short":       {with(ipam.WakePolicy{Wait: time.Millisecond}), "wake.wait"},
+		"a wait that is too long":        {with(ipam.WakePolicy{Wait: time.Hour}), "wake.wait"},
+		"more sources than a policy has": {with(ipam.WakePolicy{Sources: slices.Repeat(sources("10.0.0.0/8"), 65)}), "wake.sources"},
+		"more ports than a policy has":   {with(ipam.WakePolicy{Ports: slices.Repeat([]ipam.PortRange{{First: 80, Last: 80}}, 65)}), "wake.ports"},
 	} {
 		_, err := b.PauseAs(ctx, client, l.ID, 0, row.how)
-		if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != row.field {
+		if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != row.field {
 			t.Errorf("%s: %v, want the field %s", name, err, row.field)
 		}
 	}
@@ -101,13 +102,13 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	}
 	b = OpenAt(t, path, Options())
 	kept := b.Sleep(l.ID)
-	if kept == nil || kept.Mode != netdb.Freeze || kept.Wake.String() != "tcp to 80 from 10.8.64.0/24" || kept.Rev != l.Rev {
+	if kept == nil || kept.Mode != ipam.Freeze || kept.Wake.String() != "tcp to 80 from 10.8.64.0/24" || kept.Rev != l.Rev {
 		t.Fatalf("after a restart: %+v", kept)
 	}
-	for _, do := range []func() (*netdb.Lease, error){
-		func() (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
-		func() (*netdb.Lease, error) { return b.Pause(ctx, reconciling, l.ID, 0) }, // found paused
-		func() (*netdb.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
+	for _, do := range []func() (*ipam.Lease, error){
+		func() (*ipam.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
+		func() (*ipam.Lease, error) { return b.Pause(ctx, reconciling, l.ID, 0) }, // found paused
+		func() (*ipam.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
 	} {
 		if _, err := do(); err != nil || b.Sleep(l.ID) == nil || b.Sleep(l.ID).Wake == nil {
 			t.Errorf("%v: %+v", err, b.Sleep(l.ID))
@@ -116,7 +117,7 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil || b.Sleep(l.ID) != nil {
 		t.Errorf("paused without a mode: %v, %+v", err, b.Sleep(l.ID))
 	}
-	if _, err := b.PauseAs(ctx, client, l.ID, 0, netdb.Sleep{Mode: netdb.Hibernate}); err != nil || b.Sleep(l.ID).Wake != nil {
+	if _, err := b.PauseAs(ctx, client, l.ID, 0, ipam.Sleep{Mode: ipam.Hibernate}); err != nil || b.Sleep(l.ID).Wake != nil {
 		t.Errorf("paused in another way: %v, %+v", err, b.Sleep(l.ID))
 	}
 	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil || b.Sleep(l.ID) != nil || len(b.Sleeps()) != 0 {
@@ -158,10 +159,10 @@ func TestASleepEndsWithinACommit(t *testing.T) {
 func TestAPlainPauseEndsASleep(t *testing.T) {
 	b := Open(t)
 	l := asleep(t, b, "a", frozen())
-	if _, _, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil); err != nil {
+	if _, _, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Pause(ctx, client, l.ID, l.Rev); !errors.Is(err, netdb.ErrStale) || b.Sleep(l.ID) == nil {
+	if _, err := b.Pause(ctx, client, l.ID, l.Rev); !errors.Is(err, ipam.ErrStale) || b.Sleep(l.ID) == nil {
 		t.Errorf("of a revision before: %v, %+v", err, b.Sleep(l.ID))
 	}
 	rev := b.Rev()
@@ -169,7 +170,7 @@ func TestAPlainPauseEndsASleep(t *testing.T) {
 		t.Errorf("found paused: %v, %+v", err, b.Sleep(l.ID))
 	}
 	for range 2 {
-		if now, err := b.Pause(ctx, client, l.ID, 0); err != nil || now.State != netdb.Paused || now.Since != l.Since || now.Rev != rev+1 || b.Sleep(l.ID) != nil {
+		if now, err := b.Pause(ctx, client, l.ID, 0); err != nil || now.State != ipam.Paused || now.Since != l.Since || now.Rev != rev+1 || b.Sleep(l.ID) != nil {
 			t.Errorf("%+v, %v: %+v", now, err, b.Sleep(l.ID))
 		}
 	}
@@ -180,18 +181,18 @@ func TestAPlainPauseEndsASleep(t *testing.T) {
 func TestAPauseIsTakenBack(t *testing.T) {
 	b := Open(t)
 	l := Reserve(t, b, "a")
-	if _, err := b.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+	if _, err := b.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-a"}); err != nil {
 		t.Fatal(err)
 	}
-	back := func(what string, l *netdb.Lease, was netdb.State, before *netdb.Sleep, refused bool) {
+	back := func(what string, l *ipam.Lease, was ipam.State, before *ipam.Sleep, refused bool) {
 		t.Helper()
 		rev := b.Rev()
 		now, err := b.TakeBack(ctx, reconciling, l.ID, l.Since, frozen(), was, before)
-		if errors.Is(err, netdb.ErrState) != refused || !refused && (err != nil || now.State != was) || refused && b.Rev() != rev {
+		if errors.Is(err, ipam.ErrState) != refused || !refused && (err != nil || now.State != was) || refused && b.Rev() != rev {
 			t.Errorf("%s: %+v, %v", what, now, err)
 		}
 	}
-	pause := func(how netdb.Sleep) *netdb.Lease {
+	pause := func(how ipam.Sleep) *ipam.Lease {
 		t.Helper()
 		l, err := b.PauseAs(ctx, client, l.ID, 0, how)
 		if err != nil {
@@ -200,30 +201,30 @@ func TestAPauseIsTakenBack(t *testing.T) {
 		return l
 	}
 	first := pause(frozen())
-	back("of a bound one", first, netdb.Bound, nil, false)
+	back("of a bound one", first, ipam.Bound, nil, false)
 	if s := b.Sleep(l.ID); s != nil {
 		t.Errorf("%+v is recorded", s)
 	}
-	back("again", first, netdb.Bound, nil, true)
+	back("again", first, ipam.Bound, nil, true)
 	second := pause(frozen())
-	back("of the pause before", first, netdb.Bound, nil, true)
-	hibernated := netdb.Sleep{Mode: netdb.Hibernate}
+	back("of the pause before", first, ipam.Bound, nil, true)
+	hibernated := ipam.Sleep{Mode: ipam.Hibernate}
 	pause(hibernated)
-	back("paused in another way since", second, netdb.Bound, nil, true)
+	back("paused in another way since", second, ipam.Bound, nil, true)
 	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, before := range []*netdb.Sleep{nil, &hibernated} {
+	for _, before := range []*ipam.Sleep{nil, &hibernated} {
 		third := pause(frozen())
-		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		back("with a flight", third, netdb.Paused, before, false)
+		back("with a flight", third, ipam.Paused, before, false)
 		if s := b.Sleep(l.ID); s == nil || s.Wake != nil || s.Flight == nil || s.Flight.ID != f.ID || !s.Flight.Open() {
 			t.Errorf("%+v is recorded", s)
 		}
-		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, ""); err != nil {
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.TimedOut, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestThatASleeperStandsStill(t *testing.T) {
 			t.Errorf("%s: %+v", what, s)
 		}
 	}
-	pause := func(what string, want bool, how netdb.Sleep) {
+	pause := func(what string, want bool, how ipam.Sleep) {
 		t.Helper()
 		if _, err := b.PauseAs(ctx, client, l.ID, 0, how); err != nil {
 			t.Fatal(what, err)
@@ -251,7 +252,7 @@ func TestThatASleeperStandsStill(t *testing.T) {
 	}
 	seen := func(rev int64) error { return second(b.Still(ctx, reconciling, l.ID, rev)) }
 	is("paused a moment ago", false)
-	if err := seen(l.Rev - 1); !errors.Is(err, netdb.ErrStale) {
+	if err := seen(l.Rev - 1); !errors.Is(err, ipam.ErrStale) {
 		t.Errorf("seen before the pause: %v", err)
 	}
 	is("seen before the pause", false)
@@ -267,26 +268,26 @@ func TestThatASleeperStandsStill(t *testing.T) {
 	other := frozen()
 	other.Wake.Ports = nil
 	pause("another policy", true, other)
-	pause("another mode", false, netdb.Sleep{Mode: netdb.Hibernate})
+	pause("another mode", false, ipam.Sleep{Mode: ipam.Hibernate})
 	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := seen(0); !errors.Is(err, netdb.ErrState) {
+	if err := seen(0); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("seen, of a bound one: %v", err)
 	}
-	if _, err := b.Pause(ctx, Who(netdb.ByReconciler, netdb.RuntimePaused), l.ID, 0); err != nil {
+	if _, err := b.Pause(ctx, Who(ipam.ByReconciler, ipam.RuntimePaused), l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	is("seen by a pass, and paused for it", true)
-	pause("that it hibernates, behind a pass that saw it frozen for that", false, netdb.Sleep{Mode: netdb.Hibernate})
+	pause("that it hibernates, behind a pass that saw it frozen for that", false, ipam.Sleep{Mode: ipam.Hibernate})
 	if _, err := b.Resume(ctx, client, l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	pause("paused anew", false, netdb.Sleep{Mode: netdb.Hibernate})
+	pause("paused anew", false, ipam.Sleep{Mode: ipam.Hibernate})
 	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := seen(0); !errors.Is(err, netdb.ErrState) {
+	if err := seen(0); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("seen, of a released one: %v", err)
 	}
 }
@@ -301,9 +302,9 @@ func TestZ4OneFlightALease(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 100 {
 		all.Go(func() {
-			by := netdb.Cause{By: netdb.ByCall}
+			by := ipam.Cause{By: ipam.ByCall}
 			if i%2 == 0 {
-				by = netdb.Cause{By: netdb.ByTraffic, Protocol: netdb.TCP, Port: 80, Source: netip.MustParseAddr("10.8.64.9")}
+				by = ipam.Cause{By: ipam.ByTraffic, Protocol: ipam.TCP, Port: 80, Source: netip.MustParseAddr("10.8.64.9")}
 			}
 			_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, by, nil)
 			if err != nil {
@@ -322,7 +323,7 @@ func TestZ4OneFlightALease(t *testing.T) {
 	if len(ids) != 1 || b.Rev() != rev+1 {
 		t.Errorf("flights %v, and %d changes", ids, b.Rev()-rev)
 	}
-	_, f, begun, err := b.Wake(ctx, reconciling, other.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	_, f, begun, err := b.Wake(ctx, reconciling, other.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil || !begun || ids[f.ID] != 0 {
 		t.Errorf("another lease: %+v, %v, %v", f, begun, err)
 	}
@@ -335,12 +336,12 @@ func TestAFlightSurvivesARestart(t *testing.T) {
 	b := OpenAt(t, path, Options())
 	Pool(t, b, "default", "10.8.64.0/24")
 	l := asleep(t, b, "a", frozen())
-	cause := netdb.Cause{By: netdb.ByTraffic, Source: netip.MustParseAddr("10.8.64.9"), Port: 80, Protocol: netdb.TCP, Rule: "tcp to 80"}
+	cause := ipam.Cause{By: ipam.ByTraffic, Source: netip.MustParseAddr("10.8.64.9"), Port: 80, Protocol: ipam.TCP, Rule: "tcp to 80"}
 	_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, cause, evidence)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := func(phase netdb.FlightPhase) {
+	again := func(phase ipam.FlightPhase) {
 		t.Helper()
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
@@ -350,19 +351,19 @@ func TestAFlightSurvivesARestart(t *testing.T) {
 			t.Errorf("after a restart: %+v", is)
 		}
 	}
-	again(netdb.Requested)
-	if _, err := b.TakeOn(ctx, Who(netdb.ByClient, "waking"), l.ID, f.ID); err != nil {
+	again(ipam.Requested)
+	if _, err := b.TakeOn(ctx, Who(ipam.ByClient, "waking"), l.ID, f.ID); err != nil {
 		t.Fatal(err)
 	}
-	again(netdb.Waking)
-	if _, err := b.Resume(ctx, Who(netdb.ByReconciler, "runtime_resumed"), l.ID, 0); err != nil {
+	again(ipam.Waking)
+	if _, err := b.Resume(ctx, Who(ipam.ByReconciler, "runtime_resumed"), l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	again(netdb.Ended)
-	if is := b.Sleep(l.ID).Flight; is.Result != netdb.Woken || is.Attempts != 1 {
+	again(ipam.Ended)
+	if is := b.Sleep(l.ID).Flight; is.Result != ipam.Woken || is.Attempts != 1 {
 		t.Errorf("resumed by others: %+v", is)
 	}
-	if now, none, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, cause, nil); err != nil || none != nil || begun || now.State != netdb.Bound {
+	if now, none, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, cause, nil); err != nil || none != nil || begun || now.State != ipam.Bound {
 		t.Errorf("woken while it is bound: %+v, %+v, %v", now, none, err)
 	}
 }
@@ -372,7 +373,7 @@ func TestAFlightSurvivesARestart(t *testing.T) {
 func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
 	b := Open(t)
 	l := asleep(t, b, "a", frozen())
-	_, first, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	_, first, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +382,7 @@ func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
 		rev := b.Rev()
 		for what, err := range map[string]error{
 			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "told again": second(b.Announce(ctx, reconciling, l.ID, flight)),
-			"woken": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Woken, "")), "refused": second(b.Land(ctx, reconciling, l.ID, flight, netdb.Refused, "no")),
+			"woken": second(b.Land(ctx, reconciling, l.ID, flight, ipam.Woken, "")), "refused": second(b.Land(ctx, reconciling, l.ID, flight, ipam.Refused, "no")),
 		} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", what, err, want)
@@ -391,22 +392,22 @@ func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
 			t.Errorf("revision went from %d to %d", rev, b.Rev())
 		}
 	}
-	late("0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d", netdb.ErrFlightUnknown)
-	if _, err := b.Land(ctx, reconciling, l.ID, first.ID, netdb.Refused, "it is gone"); err != nil {
+	late("0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d", ipam.ErrFlightUnknown)
+	if _, err := b.Land(ctx, reconciling, l.ID, first.ID, ipam.Refused, "it is gone"); err != nil {
 		t.Fatal(err)
 	}
-	late(first.ID, netdb.ErrFlightEnded)
-	_, next, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	late(first.ID, ipam.ErrFlightEnded)
+	_, next, begun, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil || !begun {
 		t.Fatal(next, err)
 	}
-	late(first.ID, netdb.ErrFlightUnknown)
+	late(first.ID, ipam.ErrFlightUnknown)
 	if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
-	late(next.ID, netdb.ErrFlightUnknown)
+	late(next.ID, ipam.ErrFlightUnknown)
 	Cool(t, b, l)
-	late(next.ID, netdb.ErrFlightUnknown)
+	late(next.ID, ipam.ErrFlightUnknown)
 }
 
 // Z6: after a flight that failed traffic begins the next one no sooner than the back-off, from 1 s
@@ -415,8 +416,8 @@ func TestZ6TrafficBacksOff(t *testing.T) {
 	c := NewClock()
 	b, _ := openWith(t, c, "10.8.64.0/24")
 	l := asleep(t, b, "a", frozen())
-	traffic := netdb.Cause{By: netdb.ByTraffic}
-	wake := func(by netdb.Cause) (*netdb.Flight, error) {
+	traffic := ipam.Cause{By: ipam.ByTraffic}
+	wake := func(by ipam.Cause) (*ipam.Flight, error) {
 		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, by, nil)
 		return f, err
 	}
@@ -425,11 +426,11 @@ func TestZ6TrafficBacksOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(i, err)
 		}
-		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, fmt.Sprint("attempt ", i)); err != nil {
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.TimedOut, fmt.Sprint("attempt ", i)); err != nil {
 			t.Fatal(err)
 		}
 		c.Pass(pause*time.Second - time.Millisecond)
-		if f, err := wake(traffic); !errors.Is(err, netdb.ErrBackOff) {
+		if f, err := wake(traffic); !errors.Is(err, ipam.ErrBackOff) {
 			t.Errorf("%v after failure %d: %+v, %v", pause*time.Second, i+1, f, err)
 		}
 		c.Pass(time.Millisecond)
@@ -438,13 +439,13 @@ func TestZ6TrafficBacksOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.Refused, "no"); err != nil {
+	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.Refused, "no"); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = wake(netdb.Cause{By: netdb.ByCall}); err != nil {
+	if f, err = wake(ipam.Cause{By: ipam.ByCall}); err != nil {
 		t.Fatal("a call is held up:", err)
 	}
-	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.Woken, ""); err != nil {
+	if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.Woken, ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
@@ -462,12 +463,12 @@ func TestZ6ABackOffEndsWithTheResume(t *testing.T) {
 	b, _ := openWith(t, c, "10.8.64.0/24")
 	l := asleep(t, b, "a", frozen())
 	fail := func() (failed int) {
-		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, netdb.Cause{By: netdb.ByTraffic}, nil)
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByTraffic}, nil)
 		if err != nil {
 			t.Error("traffic is held up:", err)
 			return 0
 		}
-		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, netdb.TimedOut, ""); err != nil {
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.TimedOut, ""); err != nil {
 			t.Fatal(err)
 		}
 		return b.Sleep(l.ID).Flight.Failed
@@ -518,7 +519,7 @@ func TestSleepsThatMeanNothing(t *testing.T) {
 			if b.Sleep(edited.ID) != nil || b.Sleep(other.ID) == nil {
 				t.Errorf("%+v, and beside it %+v", b.Sleep(edited.ID), b.Sleep(other.ID))
 			}
-			if l, f, begun, err := b.Wake(ctx, reconciling, edited.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil); err != nil || !begun || f == nil || l.State != netdb.Paused {
+			if l, f, begun, err := b.Wake(ctx, reconciling, edited.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil); err != nil || !begun || f == nil || l.State != ipam.Paused {
 				t.Error(l, f, begun, err)
 			}
 			if err := b.Close(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/group"
 )
 
@@ -19,53 +20,53 @@ type overlay struct {
 	rev     int64 // of the last step
 	runtime string
 
-	leases   map[netip.Addr]*Lease
-	prefixes []*Lease // rows of delegated prefixes, also as they were in between
-	ids      map[string]*Lease
-	owners   map[Owner]*Lease
+	leases   map[netip.Addr]*ipam.Lease
+	prefixes []*ipam.Lease // rows of delegated prefixes, also as they were in between
+	ids      map[string]*ipam.Lease
+	owners   map[ipam.Owner]*ipam.Lease
 	tombs    map[string]tombstone
 
-	pools      map[string]*Pool // by uid; nil: removed
-	names      map[nameKey]PoolName
-	withheld   map[netip.Addr]*Withheld // nil: no more
-	hostNames  map[string]*HostName     // nil: it has ended
-	hostNameOf map[link]*HostName
-	sleeps     map[string]*Sleep // by lease; nil: it has ended
-	slots      map[string]*Slot  // likewise
+	pools      map[string]*ipam.Pool // by uid; nil: removed
+	names      map[nameKey]ipam.PoolName
+	withheld   map[netip.Addr]*ipam.Withheld // nil: no more
+	hostNames  map[string]*ipam.HostName     // nil: it has ended
+	hostNameOf map[link]*ipam.HostName
+	sleeps     map[string]*ipam.Sleep // by lease; nil: it has ended
+	slots      map[string]*ipam.Slot  // likewise
 }
 
 // A step is one staged change: the row before and after it, and its record.
 type step struct {
-	old, now *Lease
-	change   *Change
-	pool     *Pool // a pool made or changed, or removed
+	old, now *ipam.Lease
+	change   *ipam.Change
+	pool     *ipam.Pool // a pool made or changed, or removed
 	removed  bool
-	name     *PoolName // what is remembered of a pool's name from now on
-	withheld *Withheld // of a row that goes: from now on; of one that comes: no more
-	tomb     string    // a tombstone set for this uid
+	name     *ipam.PoolName // what is remembered of a pool's name from now on
+	withheld *ipam.Withheld // of a row that goes: from now on; of one that comes: no more
+	tomb     string         // a tombstone set for this uid
 	stone    tombstone
-	runtime  string   // the runtime that was noted
-	holding  *Holding // whose the book is from here on
+	runtime  string        // the runtime that was noted
+	holding  *ipam.Holding // whose the book is from here on
 
-	named, unnamed *HostName // given with the change of a lease, and ended by it
-	sleep          beside[Sleep]
-	slot           beside[Slot]
+	named, unnamed *ipam.HostName // given with the change of a lease, and ended by it
+	sleep          beside[ipam.Sleep]
+	slot           beside[ipam.Slot]
 }
 
 func newOverlay() *overlay {
 	return &overlay{
-		leases: make(map[netip.Addr]*Lease),
-		ids:    make(map[string]*Lease),
-		owners: make(map[Owner]*Lease),
+		leases: make(map[netip.Addr]*ipam.Lease),
+		ids:    make(map[string]*ipam.Lease),
+		owners: make(map[ipam.Owner]*ipam.Lease),
 		tombs:  make(map[string]tombstone),
 
-		pools:      make(map[string]*Pool),
-		names:      make(map[nameKey]PoolName),
-		withheld:   make(map[netip.Addr]*Withheld),
-		hostNames:  make(map[string]*HostName),
-		hostNameOf: make(map[link]*HostName),
-		sleeps:     make(map[string]*Sleep),
-		slots:      make(map[string]*Slot),
+		pools:      make(map[string]*ipam.Pool),
+		names:      make(map[nameKey]ipam.PoolName),
+		withheld:   make(map[netip.Addr]*ipam.Withheld),
+		hostNames:  make(map[string]*ipam.HostName),
+		hostNameOf: make(map[link]*ipam.HostName),
+		sleeps:     make(map[string]*ipam.Sleep),
+		slots:      make(map[string]*ipam.Slot),
 	}
 }
 
@@ -126,7 +127,7 @@ func (o *overlay) stage(s step) {
 		o.pools[s.pool.UID] = s.pool
 	}
 	if s.name != nil {
-		o.names[s.name.key()] = *s.name
+		o.names[nameKeyOf(s.name)] = *s.name
 	}
 	if w := s.withheld; w != nil {
 		if o.withheld[w.Addr] = nil; s.now == nil {
@@ -301,10 +302,10 @@ func (s *store) writeStep(st step) error {
 		res, err = s.sql.removePool.Exec(st.pool.UID)
 	case st.pool != nil:
 		what = "pool " + st.pool.Name
-		res, err = s.sql.upsertPool.Exec(st.pool.row()...)
+		res, err = s.sql.upsertPool.Exec(poolRow(st.pool)...)
 	case st.name != nil:
 		what = "the name of pool " + st.name.Name
-		res, err = s.sql.upsertName.Exec(st.name.row()...)
+		res, err = s.sql.upsertName.Exec(poolNameRow(st.name)...)
 	case st.tomb != "":
 		what = "tombstone"
 		res, err = s.sql.upsertTomb.Exec(st.stone.row(st.tomb)...)
@@ -315,30 +316,30 @@ func (s *store) writeStep(st step) error {
 		what = "runtime " + st.runtime
 		res, err = s.sql.noteRuntime.Exec(st.runtime)
 	case st.withheld != nil && st.old == nil && st.now == nil:
-		res, err = s.sql.withhold.Exec(st.withheld.row()...)
+		res, err = s.sql.withhold.Exec(withheldRow(st.withheld)...)
 	case st.old == nil:
-		res, err = s.sql.insertLease.Exec(st.now.row()...)
+		res, err = s.sql.insertLease.Exec(leaseRow(st.now)...)
 	case st.now == nil:
-		res, err = s.sql.deleteLease.Exec(st.old.fence()...)
+		res, err = s.sql.deleteLease.Exec(fenceOf(st.old)...)
 	case st.now.ID == st.old.ID:
-		res, err = s.sql.updateLease.Exec(append(st.now.other(), st.old.fence()...)...)
+		res, err = s.sql.updateLease.Exec(append(otherValues(st.now), fenceOf(st.old)...)...)
 	default:
-		res, err = s.sql.replaceLease.Exec(slices.Concat([]any{st.now.ID}, st.now.other(), st.old.fence())...)
+		res, err = s.sql.replaceLease.Exec(slices.Concat([]any{st.now.ID}, otherValues(st.now), fenceOf(st.old))...)
 	}
 	if err != nil {
 		return s.Classify("store "+what, err)
 	}
 	if n, err := res.RowsAffected(); err != nil || n != 1 {
-		return fmt.Errorf("store %s: %w: the row is not as it was read", what, ErrStale)
+		return fmt.Errorf("store %s: %w: the row is not as it was read", what, ipam.ErrStale)
 	}
 	if st.pool != nil && st.name != nil {
-		if _, err := s.sql.upsertName.Exec(st.name.row()...); err != nil {
+		if _, err := s.sql.upsertName.Exec(poolNameRow(st.name)...); err != nil {
 			return s.Classify("store the name of "+what, err)
 		}
 	}
 	if w := st.withheld; w != nil && (st.old != nil || st.now != nil) {
 		if st.now == nil {
-			_, err = s.sql.withhold.Exec(w.row()...)
+			_, err = s.sql.withhold.Exec(withheldRow(w)...)
 		} else {
 			_, err = s.sql.unwithhold.Exec(key(w.Addr))
 		}
@@ -349,13 +350,13 @@ func (s *store) writeStep(st step) error {
 	if err := s.writeNames(st); err != nil {
 		return err
 	}
-	if err := st.sleep.write(s, "sleep", s.sql.upsertSleep, s.sql.deleteSleep, (*Sleep).row); err != nil {
+	if err := st.sleep.write(s, "sleep", s.sql.upsertSleep, s.sql.deleteSleep, sleepRow); err != nil {
 		return err
 	}
-	if err := st.slot.write(s, "slot", s.sql.upsertSlot, s.sql.deleteSlot, (*Slot).row); err != nil {
+	if err := st.slot.write(s, "slot", s.sql.upsertSlot, s.sql.deleteSlot, slotRow); err != nil {
 		return err
 	}
-	_, err = s.sql.insertChange.Exec(st.change.row(st.now, s.clock.Uptime())...)
+	_, err = s.sql.insertChange.Exec(changeRow(st.change, st.now, s.clock.Uptime())...)
 	return s.Classify("record "+what, err)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -37,7 +38,7 @@ func TestTakeOver(t *testing.T) {
 			for verb, err := range map[string]error{
 				"reserve": func() error { _, err := TryReserve(b, pool, "c", Policy); return err }(),
 				"bind": func() error {
-					_, err := b.Bind(ctx, client, held.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"})
+					_, err := b.Bind(ctx, client, held.ID, 0, ipam.Binding{MAC: "02:00:00:00:00:01"})
 					return err
 				}(),
 				"release":      func() error { _, err := b.Release(ctx, client, held.ID, "", 0); return err }(),
@@ -45,16 +46,16 @@ func TestTakeOver(t *testing.T) {
 				"cancel":       func() error { _, err := b.Cancel(ctx, client, "d", 1); return err }(),
 				"note runtime": b.NoteRuntime(ctx, watchdog, "r", true),
 				"hold": func() error {
-					who := Who(netdb.ByOperator, "held")
+					who := Who(ipam.ByOperator, "held")
 					who.Note = "why"
 					_, err := b.Hold(ctx, who, cools.Addr, nil)
 					return err
 				}(),
-				"adopt another book": b.TakeOver(ctx, Who(netdb.ByOperator, ""), "of before"),
+				"adopt another book": b.TakeOver(ctx, Who(ipam.ByOperator, ""), "of before"),
 			} {
 				want := netdb.ErrIdentity
 				if verb == "adopt another book" {
-					want = netdb.ErrStale
+					want = ipam.ErrStale
 				}
 				if !errors.Is(err, want) {
 					t.Errorf("%s: %v", verb, err)
@@ -69,7 +70,7 @@ func TestTakeOver(t *testing.T) {
 			var all sync.WaitGroup
 			outcomes := make([]error, 4)
 			for i := range outcomes {
-				all.Go(func() { outcomes[i] = b.TakeOver(ctx, Who(netdb.ByOperator, ""), epoch) })
+				all.Go(func() { outcomes[i] = b.TakeOver(ctx, Who(ipam.ByOperator, ""), epoch) })
 			}
 			all.Wait()
 			done := 0
@@ -77,7 +78,7 @@ func TestTakeOver(t *testing.T) {
 				switch {
 				case err == nil:
 					done++
-				case !errors.Is(err, netdb.ErrStale) && !errors.Is(err, netdb.ErrState):
+				case !errors.Is(err, ipam.ErrStale) && !errors.Is(err, ipam.ErrState):
 					t.Errorf("adopted beside another: %v", err)
 				}
 			}
@@ -90,7 +91,7 @@ func TestTakeOver(t *testing.T) {
 			if b.Rev() != rev+1 {
 				t.Errorf("the adoption is revision %d behind %d", b.Rev(), rev)
 			}
-			now, err := b.Bind(ctx, client, held.ID, 0, netdb.Binding{MAC: "02:00:00:00:00:01"})
+			now, err := b.Bind(ctx, client, held.ID, 0, ipam.Binding{MAC: "02:00:00:00:00:01"})
 			if err != nil || now.Addr != held.Addr {
 				t.Errorf("bind: %+v, %v", now, err)
 			}
@@ -103,7 +104,7 @@ func TestTakeOver(t *testing.T) {
 			if _, err := TryReserve(b, b.Pools()[0], "c", Policy); err != nil {
 				t.Error(err)
 			}
-			if err := b.TakeOver(ctx, Who(netdb.ByOperator, ""), is.Epoch); !errors.Is(err, netdb.ErrState) || !strings.Contains(err.Error(), "already") {
+			if err := b.TakeOver(ctx, Who(ipam.ByOperator, ""), is.Epoch); !errors.Is(err, ipam.ErrState) || !strings.Contains(err.Error(), "already") {
 				t.Errorf("adopted although it is this runner's: %v", err)
 			}
 		})
@@ -124,7 +125,7 @@ func TestL16PowerLossInAnAdoption(t *testing.T) {
 	l.opts.RunnerUID = "two"
 	l.open(t)
 	began, was, leases := l.disk.Len(), l.book.Holding(), l.rowsOf(l.book)
-	l.done(t, l.book.TakeOver(ctx, Who(netdb.ByOperator, ""), was.Epoch))
+	l.done(t, l.book.TakeOver(ctx, Who(ipam.ByOperator, ""), was.Epoch))
 	is := l.book.Holding()
 	Close(t, l.book)
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -89,7 +90,7 @@ func TestL14ABookOf010(t *testing.T) {
 		t.Errorf("%+v, %v", held, err)
 	}
 	for _, p := range b.Pools() {
-		if p.Generation != 1 || p.State != netdb.PoolActive {
+		if p.Generation != 1 || p.State != ipam.PoolActive {
 			t.Errorf("%+v", p)
 		}
 		if out := set(t, b, netdb.PoolChange{Spec: p.PoolSpec}); out.Changed {
@@ -120,7 +121,7 @@ func TestL16PowerLossInTheUpgradeFrom010AndInAPurge(t *testing.T) {
 	b := OpenAt(t, l.path(), l.opts)
 	note := func() { l.memos = append(l.memos, memo{l.disk.Len(), b.Rev(), stateOf(b)}) }
 	note()
-	i := slices.IndexFunc(b.Pools(), func(p *netdb.Pool) bool { return p.Name == "second" })
+	i := slices.IndexFunc(b.Pools(), func(p *ipam.Pool) bool { return p.Name == "second" })
 	second := b.Pools()[i]
 	remove(t, b, second.UID, true)
 	note()
@@ -173,7 +174,7 @@ func TestALargePoolCostsNoMore(t *testing.T) {
 	for _, prefix := range []string{"10.8.64.0/24", "10.0.0.0/8", "fd00:8::/64"} {
 		b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
 		p := Pool(t, b, "default", prefix)
-		var last *netdb.Lease
+		var last *ipam.Lease
 		for i := range leases {
 			last = Reserve(t, b, fmt.Sprint(i))
 		}
@@ -277,7 +278,7 @@ func TestABookOfBeforeTheReleaseWithoutItsRows(t *testing.T) {
 	if err != nil || len(Missing(s.Leases, leases)) > 0 {
 		t.Errorf("without %v: %v, %v", Missing(s.Leases, leases), s.Problems, err)
 	}
-	if !slices.IsSortedFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) }) {
+	if !slices.IsSortedFunc(s.Leases, func(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) }) {
 		t.Error("they are not in the order of their addresses")
 	}
 }

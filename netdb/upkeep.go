@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -176,7 +177,7 @@ func (u *upkeep) prune() (left bool) {
 
 // pruneRows is one commit. It returns how many changes it removed, or tombstones
 // if they are more.
-func (u *upkeep) pruneRows(now Stamp) (n int, err error) {
+func (u *upkeep) pruneRows(now ipam.Stamp) (n int, err error) {
 	var over []string
 	u.memory.idx.stones.Scan(func(_ int64, uid string) bool {
 		if len(over) == pruneMost || now.Since(u.memory.idx.tombs[uid].at) < u.opts.Tombstone {
@@ -212,11 +213,11 @@ func (u *upkeep) pruneRows(now Stamp) (n int, err error) {
 
 // pruneChanges removes the oldest changes as far as they are too old or too
 // many, and returns how many those were.
-func (u *upkeep) pruneChanges(now Stamp) (n int, err error) {
+func (u *upkeep) pruneChanges(now ipam.Stamp) (n int, err error) {
 	most, upTo := u.memory.idx.rev-int64(u.opts.KeepChanges), int64(0)
 	err = sqlite.Each(context.Background(), u.store.Conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
 		func(s sqlite.Scanner) error {
-			var at Stamp
+			var at ipam.Stamp
 			var rev, boot int64
 			if err := s.Scan(&rev, &boot, &at.BootID); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -23,7 +24,7 @@ func (l *life) change(t *testing.T, id string, n int) {
 	t.Helper()
 	for range n {
 		rev := l.book.Rev()
-		if _, err := l.book.Bind(ctx, client, id, 0, netdb.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", rev>>8, rev&0xff)}); err != nil {
+		if _, err := l.book.Bind(ctx, client, id, 0, ipam.Binding{MAC: fmt.Sprintf("02:00:00:00:%02x:%02x", rev>>8, rev&0xff)}); err != nil {
 			t.Fatalf("behind revision %d: %v", rev, err)
 		}
 	}
@@ -173,7 +174,7 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	a := Reserve(t, l.book, "a")
 	kept := func() int {
-		past, err := l.book.History(ctx, netdb.Query{Limit: 10_000})
+		past, err := l.book.History(ctx, ipam.Query{Limit: 10_000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,7 @@ func TestNoRevisionIsUsedTwice(t *testing.T) {
 		}
 	}
 	rev, epoch := b.Rev(), b.Epoch()
-	if all, err := b.History(ctx, netdb.Query{}); err != nil || len(all) != 1 || all[0].Rev != rev {
+	if all, err := b.History(ctx, ipam.Query{}); err != nil || len(all) != 1 || all[0].Rev != rev {
 		t.Fatalf("at %d the history is %+v, %v", rev, all, err)
 	}
 	Close(t, b)

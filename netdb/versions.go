@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -26,8 +27,8 @@ type Table[T any] struct {
 
 // A RowError is about one row that cannot be read. Any other error is about the file.
 type RowError struct {
-	Row string  // what names it, in words for a person
-	Of  []Range // the addresses that it may be of, the largest ranges first
+	Row string       // what names it, in words for a person
+	Of  []ipam.Range // the addresses that it may be of, the largest ranges first
 	Err error
 }
 
@@ -36,7 +37,7 @@ func (e *RowError) Error() string { return e.Row + ": " + e.Err.Error() }
 func (e *RowError) Unwrap() error { return e.Err }
 
 // Leases are the rows of addresses, without their pools' names. What cannot be read is a [RowError].
-func (v Version) Leases() Table[*Lease] {
+func (v Version) Leases() Table[*ipam.Lease] {
 	columns := leaseColumns
 	if !v.Has("leases", "prefix_length") {
 		columns = strings.Replace(columns, "prefix_length, last_ip", "NULL, NULL", 1)
@@ -44,7 +45,7 @@ func (v Version) Leases() Table[*Lease] {
 	if v.Old {
 		columns = strings.Replace(columns, "ip, address", "key, ip", 1)
 	}
-	return Table[*Lease]{"leases", `SELECT ` + columns + ` FROM leases`, "ip", func(s sqlite.Scanner) (*Lease, error) {
+	return Table[*ipam.Lease]{"leases", `SELECT ` + columns + ` FROM leases`, "ip", func(s sqlite.Scanner) (*ipam.Lease, error) {
 		l, n, err := scanLease(s)
 		if err != nil {
 			return nil, &RowError{fmt.Sprintf("row %q", n.text), n.means(), err}
@@ -54,37 +55,37 @@ func (v Version) Leases() Table[*Lease] {
 }
 
 // Changes are those of addresses.
-func (v Version) Changes() Table[Change] {
+func (v Version) Changes() Table[ipam.Change] {
 	columns := changeColumns
 	if v.Old {
 		columns = strings.Replace(columns, "address", "ip", 1)
 	}
-	return Table[Change]{"changes", `SELECT ` + columns + ` FROM changes WHERE subject = 'lease'`, "rev", scanChange}
+	return Table[ipam.Change]{"changes", `SELECT ` + columns + ` FROM changes WHERE subject = 'lease'`, "rev", scanChange}
 }
 
-// Left is the row that a change left behind, as far as it says: without plumbing. It is nil where none was left.
-func (c *Change) Left() *Lease {
+// LeftBy is the row that a change left behind, as far as it says: without plumbing. It is nil where none was left.
+func LeftBy(c *ipam.Change) *ipam.Lease {
 	if !known(c.To) {
 		return nil
 	}
-	l := &Lease{Addr: c.Addr, PrefixLen: c.PrefixLen, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
+	l := &ipam.Lease{Addr: c.Addr, PrefixLen: c.PrefixLen, ID: c.LeaseID, PoolUID: c.PoolUID, State: c.To, Sandbox: c.Sandbox, UID: c.UID,
 		Interface: c.Interface, Attempt: c.Attempt, Rev: c.Rev, Since: c.At, Evidence: c.Evidence, Reason: c.Who.Reason}
-	if c.To == Quarantined && c.From != Releasing {
+	if c.To == ipam.Quarantined && c.From != ipam.Releasing {
 		l.Hold = c.Who.Note
 	}
 	return l
 }
 
 // Withheld are the addresses of removed pools. What cannot be read is a [RowError].
-func (v Version) Withheld() Table[Withheld] {
+func (v Version) Withheld() Table[ipam.Withheld] {
 	if v.Old || v.Schema == 1 { // a book of 0.1.0 has none
-		return Table[Withheld]{}
+		return Table[ipam.Withheld]{}
 	}
 	columns := withheldColumns
 	if !v.Has("withheld", "bridge") {
 		columns = strings.Replace(columns, withheldPlumbing, "'', '', '', ''", 1)
 	}
-	return Table[Withheld]{"withheld", `SELECT ` + columns + ` FROM withheld`, "ip", func(s sqlite.Scanner) (Withheld, error) {
+	return Table[ipam.Withheld]{"withheld", `SELECT ` + columns + ` FROM withheld`, "ip", func(s sqlite.Scanner) (ipam.Withheld, error) {
 		w, n, err := scanWithheld(s)
 		if err == nil && !w.Addr.IsValid() {
 			err = fmt.Errorf("%q is not %x", n.text, n.ip)
@@ -97,46 +98,46 @@ func (v Version) Withheld() Table[Withheld] {
 }
 
 // Pools are those of the book; of one of before 0.1.0 the configuration has them.
-func (v Version) Pools() Table[*Pool] {
+func (v Version) Pools() Table[*ipam.Pool] {
 	if v.Old {
-		return Table[*Pool]{}
+		return Table[*ipam.Pool]{}
 	}
-	return Table[*Pool]{"pools", `SELECT ` + poolColumns + ` FROM pools`, "uid", scanPool}
+	return Table[*ipam.Pool]{"pools", `SELECT ` + poolColumns + ` FROM pools`, "uid", scanPool}
 }
 
 // PoolNames is what is remembered of pools' names. A book of 0.1.0 has no such table: there the
-// configuration was all that made a pool, see [Pool.Configured].
-func (v Version) PoolNames() Table[PoolName] {
+// configuration was all that made a pool, see [ipam.Pool.Configured].
+func (v Version) PoolNames() Table[ipam.PoolName] {
 	if v.Old || v.Schema == 1 {
-		return Table[PoolName]{}
+		return Table[ipam.PoolName]{}
 	}
-	return Table[PoolName]{"pool_names", readPoolNames, "name", scanPoolName}
+	return Table[ipam.PoolName]{"pool_names", readPoolNames, "name", scanPoolName}
 }
 
 // Configured is what is remembered of the pool's name where the configuration gave the pool as it is.
-func (p *Pool) Configured() PoolName {
-	_, hash := p.encode()
-	return PoolName{p.Name, p.family(), 0, hash}
+func Configured(p *ipam.Pool) ipam.PoolName {
+	_, hash := encodeSpec(&p.PoolSpec)
+	return ipam.PoolName{Name: p.Name, Family: p.Family(), Generation: 0, Configured: hash}
 }
 
 // HostNames are the interface names that are leased.
-func (v Version) HostNames() Table[HostName] {
+func (v Version) HostNames() Table[ipam.HostName] {
 	if v.Old || v.Schema < 3 { // a book of then has none
-		return Table[HostName]{}
+		return Table[ipam.HostName]{}
 	}
-	return Table[HostName]{"interface_names", readHostNames, "rev", scanHostName}
+	return Table[ipam.HostName]{"interface_names", readHostNames, "rev", scanHostName}
 }
 
 // Sleeps is how paused sandboxes sleep. What cannot be read is a [RowError].
-func (v Version) Sleeps() Table[*Sleep] {
+func (v Version) Sleeps() Table[*ipam.Sleep] {
 	if v.Old || v.Schema < 5 { // a book of then has none
-		return Table[*Sleep]{}
+		return Table[*ipam.Sleep]{}
 	}
 	query := readSleeps
 	if !v.Has("sleeps", "still") {
 		query = strings.Replace(query, "still", "1", 1)
 	}
-	return Table[*Sleep]{"sleeps", query, "lease_id", func(s sqlite.Scanner) (*Sleep, error) {
+	return Table[*ipam.Sleep]{"sleeps", query, "lease_id", func(s sqlite.Scanner) (*ipam.Sleep, error) {
 		how, bad, err := scanSleep(s)
 		if bad != nil {
 			return nil, &RowError{Row: "the sleep of lease " + how.LeaseID, Err: bad}
@@ -150,7 +151,7 @@ func (v Version) Sleeps() Table[*Sleep] {
 type CancelledAttempt struct {
 	UID     string
 	Attempt int64
-	At      Stamp
+	At      ipam.Stamp
 }
 
 // Cancelled are the attempts of which no allocation may follow.

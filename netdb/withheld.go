@@ -8,41 +8,12 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/ipamd/ipamd/ipam"
 )
 
-// A Withheld address outlives the pool that had it. What a removed pool's row knew is not
-// lost with the row: an address that cooled has to rest until its time is over, and one
-// that was quarantined, or held when its pool was removed by force, may be on the wire
-// for as long as its sandbox lives. No row can say that, because a row belongs to a pool;
-// a pool of the same prefix that is made a moment later would give the address at once.
-// The pool that comes to contain one takes it over as a row of its own.
-type Withheld struct {
-	Addr      netip.Addr
-	PrefixLen int    // as of a [Lease]
-	PoolUID   string // of the pool that was removed
-	Pool      string
-	LeaseID   string // of the row that went
-	State     State  // Cooling or Quarantined
-	Sandbox   string
-	UID       string
-	Interface string
-	Rev       int64 // of the change that made it cool; of the one that took the row, if it is quarantined
-	Since     Stamp // when it entered its state
-	Evidence  json.RawMessage
-	Hold      string // an operator's words
-
-	// Where it was in use: only a witness of that bridge sees it there. Bridge is "" of what was
-	// withheld before it was recorded.
-	Bridge        string
-	HostInterface string
-	Netns         string
-	Plug          Plug
-}
-
-func (w *Withheld) covers(a netip.Addr) bool { return rangeOf(w.Addr, w.PrefixLen).Contains(a) }
-
 // withheld lists the withheld addresses as the batch leaves them.
-func (t *tx) withheld() []Withheld {
+func (t *tx) withheld() []ipam.Withheld {
 	all := t.idx.withheld
 	if len(t.staged.withheld) > 0 {
 		all = maps.Clone(all)
@@ -59,11 +30,11 @@ func (t *tx) withheld() []Withheld {
 
 // withheldAt returns what is withheld of an address, alone or in a delegated prefix, as the batch
 // leaves it.
-func (t *tx) withheldAt(a netip.Addr) *Withheld {
+func (t *tx) withheldAt(a netip.Addr) *ipam.Withheld {
 	if len(t.staged.withheld) == 0 {
 		return t.idx.withheldAt(a)
 	}
-	return withheldAround(a, func(at netip.Addr) (*Withheld, bool) {
+	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
 		if w, staged := t.staged.withheld[at]; staged {
 			return w, w != nil
 		}
@@ -74,18 +45,18 @@ func (t *tx) withheldAt(a netip.Addr) *Withheld {
 
 // Withheld lists the addresses of removed pools that no pool has taken over, in their
 // order.
-func (m *memory) Withheld() []Withheld {
+func (m *memory) Withheld() []ipam.Withheld {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.idx.withheld), func(x, y Withheld) int { return x.Addr.Compare(y.Addr) })
+	return slices.SortedFunc(maps.Values(m.idx.withheld), func(x, y ipam.Withheld) int { return x.Addr.Compare(y.Addr) })
 }
 
 // withheldAt returns what is withheld of an address, alone or in a delegated prefix.
-func (x *index) withheldAt(a netip.Addr) *Withheld {
+func (x *index) withheldAt(a netip.Addr) *ipam.Withheld {
 	if len(x.withheld) == 0 {
 		return nil
 	}
-	return withheldAround(a, func(at netip.Addr) (*Withheld, bool) {
+	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
 		w, ok := x.withheld[at]
 		return &w, ok
 	})
@@ -93,13 +64,13 @@ func (x *index) withheldAt(a netip.Addr) *Withheld {
 
 // withheldAround looks for an address, and for each delegated prefix that can have it: there may be
 // as many withheld as an import had rows.
-func withheldAround(a netip.Addr, withheld func(netip.Addr) (*Withheld, bool)) *Withheld {
+func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, bool)) *ipam.Withheld {
 	for bits := a.BitLen(); bits > 0; bits-- {
 		p, err := a.Prefix(bits)
 		if err != nil {
 			return nil
 		}
-		if w, ok := withheld(p.Addr()); ok && w.covers(a) {
+		if w, ok := withheld(p.Addr()); ok && w.Covers(a) {
 			return w
 		}
 	}
@@ -108,41 +79,41 @@ func withheldAround(a netip.Addr, withheld func(netip.Addr) (*Withheld, bool)) *
 
 // purge takes a row away, by the moves that any row makes on its way, and withholds its
 // address. The last of them is the sweep's: it is what ends a rest.
-func (t *tx) purge(who Who, e LeaseEffect) (err error) {
+func (t *tx) purge(who ipam.Who, e ipam.LeaseEffect) (err error) {
 	l := e.Lease
-	w := &Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: Quarantined, Sandbox: l.Sandbox,
+	w := &ipam.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: ipam.Quarantined, Sandbox: l.Sandbox,
 		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold,
 		HostInterface: l.HostInterface, Netns: l.Netns, Plug: l.Plug}
 	if p := t.pool(l.PoolUID); p != nil {
 		w.Bridge = p.Bridge
 	}
-	who.Actor, who.Reason = ByOperator, PoolRemoved
+	who.Actor, who.Reason = ipam.ByOperator, ipam.PoolRemoved
 	if l.State.Open() {
-		if l, err = t.setState(who, l, Releasing, nil); err != nil {
+		if l, err = t.setState(who, l, ipam.Releasing, nil); err != nil {
 			return err
 		}
-	} else if l.State == Releasing {
+	} else if l.State == ipam.Releasing {
 		w.Plug.Unseen = false // its owner said that it ended
 	}
-	if l.State == Releasing {
+	if l.State == ipam.Releasing {
 		was := e.Lease
-		if was.State == Paused {
+		if was.State == ipam.Paused {
 			w.Hold = "nothing would show its sandbox, which was paused"
 		}
 		w.Since = t.now
-		w.Evidence = w.testimony("pool %s (%s) was removed by force while this was %s", l.Pool, l.PoolUID, was.State)
-		if l, err = t.setState(who, l, Quarantined, w.Evidence); err != nil {
+		w.Evidence = testify(w, "pool %s (%s) was removed by force while this was %s", l.Pool, l.PoolUID, was.State)
+		if l, err = t.setState(who, l, ipam.Quarantined, w.Evidence); err != nil {
 			return err
 		}
 	}
-	if l.State == Cooling {
-		w.State, w.Rev = Cooling, l.CooledAt()
-	} else if l, err = t.setState(who, l, Cooling, nil); err != nil {
+	if l.State == ipam.Cooling {
+		w.State, w.Rev = ipam.Cooling, l.CooledAt()
+	} else if l, err = t.setState(who, l, ipam.Cooling, nil); err != nil {
 		return err
 	}
-	who.Actor = ByReconciler
+	who.Actor = ipam.ByReconciler
 	gone := *l
-	gone.State = Free
+	gone.State = ipam.Free
 	w.Rev = cmp.Or(w.Rev, t.staged.rev+1)
 	_, err = t.recordWith(who, l, gone, nil, w)
 	return err
@@ -162,11 +133,11 @@ type testimony struct {
 	Cooled  int64      `json:"cooled,omitempty"` // the revision that made it cool, of one that was taken over
 }
 
-// testimony is what the book says of the address, as evidence.
-func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
+// testify is what the book says of the address, as evidence.
+func testify(w *ipam.Withheld, format string, args ...any) json.RawMessage {
 	says := testimony{Witness: "book", Address: w.Addr, At: w.Since.Wall.UTC(), Sandbox: w.Sandbox, UID: w.UID, LeaseID: w.LeaseID, Note: fmt.Sprintf(format, args...),
 		Bridge: w.Bridge, Port: w.HostInterface}
-	if w.State == Cooling {
+	if w.State == ipam.Cooling {
 		says.Cooled = w.Rev
 	}
 	return asJSON([]testimony{says})
@@ -174,11 +145,11 @@ func (w *Withheld) testimony(format string, args ...any) json.RawMessage {
 
 // unseenIn says why no witness of the pool's bridge would see what may be in use at a
 // withheld address; "" where one would.
-func (w *Withheld) unseenIn(p *Pool) string {
+func unseenIn(w *ipam.Withheld, p *ipam.Pool) string {
 	switch {
-	case w.State != Quarantined:
+	case w.State != ipam.Quarantined:
 		return ""
-	case w.Bridge == p.Bridge && w.Plug.Unseen && w.Plug.OfBoot(Now().BootID):
+	case w.Bridge == p.Bridge && w.Plug.Unseen && w.Plug.OfBoot(ipam.Now().BootID):
 		return fmt.Sprintf("nothing of it was ever seen on bridge %s", p.Bridge)
 	case w.Bridge == p.Bridge:
 		return ""
@@ -188,15 +159,11 @@ func (w *Withheld) unseenIn(p *Pool) string {
 	return fmt.Sprintf("it was used on bridge %s, and no witness of %s sees it there", w.Bridge, p.Bridge)
 }
 
-// CooledAt is, of a row that cools, the revision that made it so: that of its last change, or
-// one in a pool that was removed. In this order addresses are given again.
-func (l *Lease) CooledAt() int64 { return cmp.Or(l.Cooled, l.Rev) }
-
 // cooledBefore is the revision that made a row cool that a pool has taken over, as the
 // evidence with it says; 0 of any other row.
-func cooledBefore(l *Lease) int64 {
+func cooledBefore(l *ipam.Lease) int64 {
 	var says []testimony
-	if l.State != Cooling || l.Reason != TakenOver || json.Unmarshal(l.Evidence, &says) != nil || len(says) != 1 {
+	if l.State != ipam.Cooling || l.Reason != ipam.TakenOver || json.Unmarshal(l.Evidence, &says) != nil || len(says) != 1 {
 		return 0
 	}
 	return min(max(says[0].Cooled, 0), l.Rev)
@@ -205,20 +172,20 @@ func cooledBefore(l *Lease) int64 {
 // takeOver makes a withheld address a row of the pool that contains it now: quarantined,
 // until nothing of it is left, or cooling for what is left of its rest. What was in
 // use on another bridge, or was never seen, only an operator clears: that it is unseen on this one says nothing.
-func (t *tx) takeOver(who Who, p *Pool, w Withheld) error {
-	who.Actor, who.Reason = ByOperator, TakenOver
+func (t *tx) takeOver(who ipam.Who, p *ipam.Pool, w ipam.Withheld) error {
+	who.Actor, who.Reason = ipam.ByOperator, ipam.TakenOver
 	evidence := w.Evidence
-	if w.State == Cooling || len(evidence) == 0 {
-		evidence = w.testimony("it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
+	if w.State == ipam.Cooling || len(evidence) == 0 {
+		evidence = testify(&w, "it was %s in pool %s (%s), which was removed", w.State, w.Pool, w.PoolUID)
 	}
-	now := Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: Quarantined, Hold: cmp.Or(w.Hold, w.unseenIn(p)),
+	now := ipam.Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: ipam.Quarantined, Hold: cmp.Or(w.Hold, unseenIn(&w, p)),
 		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence,
 		HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
 	l, err := t.recordWith(who, nil, now, evidence, &w)
-	if err != nil || w.State != Cooling {
+	if err != nil || w.State != ipam.Cooling {
 		return err
 	}
-	if l, err = t.setState(who, l, Cooling, nil); err != nil {
+	if l, err = t.setState(who, l, ipam.Cooling, nil); err != nil {
 		return err
 	}
 	l.Since, l.Cooled = w.Since, cooledBefore(l) // it is what is staged, and its rest goes on

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -21,7 +22,7 @@ func TestWithheldRestInTheirOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, opts)
 	first, second := Pool(t, b, "first", "10.8.64.0/30"), Pool(t, b, "second", "10.8.64.4/30")
-	reserve := func(p *netdb.Pool, sandbox string) *netdb.Lease {
+	reserve := func(p *ipam.Pool, sandbox string) *ipam.Lease {
 		t.Helper()
 		l, err := TryReserve(b, p, sandbox, Policy)
 		if err != nil {
@@ -47,7 +48,7 @@ func TestWithheldRestInTheirOrder(t *testing.T) {
 		t.Fatalf("%v, %v, and %s has rested", l, err, early.Addr)
 	}
 	_, err := TryReserve(b, wide, "e", strict)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 	clock.Pass(Policy.Cooldown / 2)
 	if l, err := TryReserve(b, wide, "e", strict); err != nil || l.Addr != late.Addr {
 		t.Fatal(l, err)
@@ -61,7 +62,7 @@ func TestWithheldRestInTheOrderOfTheirRelease(t *testing.T) {
 	opts.Now = clock.Now
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	old := Pool(t, b, "default", "10.8.64.0/29")
-	held := []*netdb.Lease{Reserve(t, b, "a"), Reserve(t, b, "b"), Reserve(t, b, "c"), Reserve(t, b, "d"), Reserve(t, b, "e")}
+	held := []*ipam.Lease{Reserve(t, b, "a"), Reserve(t, b, "b"), Reserve(t, b, "c"), Reserve(t, b, "d"), Reserve(t, b, "e")}
 	released := []int{3, 0, 4, 2, 1}
 	for _, i := range released {
 		Cool(t, b, held[i])
@@ -92,8 +93,8 @@ func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "book.db")
 			b := OpenAt(t, path, opts)
 			own, old := Pool(t, b, "own", "10.8.64.0/29"), Pool(t, b, "old", "10.8.64.8/29")
-			var held []*netdb.Lease
-			for i, p := range []*netdb.Pool{old, own, own, old, own, old, old, own} {
+			var held []*ipam.Lease
+			for i, p := range []*ipam.Pool{old, own, own, old, own, old, old, own} {
 				l, err := TryReserve(b, p, string(rune('a'+i)), Policy)
 				if err != nil {
 					t.Fatal(err)
@@ -118,7 +119,7 @@ func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 			strict.Strict = true
 			for n := 0; ; n++ { // what was never given
 				if _, err := TryReserve(b, wide, "other"+string(rune('a'+n)), strict); err != nil {
-					wantErr(t, err, netdb.ErrExhausted)
+					wantErr(t, err, ipam.ErrExhausted)
 					break
 				}
 			}
@@ -130,7 +131,7 @@ func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 			if tt.free {
 				rested := b.Rested(wide.UID, Policy.Cooldown, nil, 3)
 				rested = append(rested, b.Rested(wide.UID, Policy.Cooldown, rested[2], 9)...)
-				if n, err := b.Free(ctx, Who(netdb.ByReconciler, "rested"), rested, func(*netdb.Lease) error { return nil }); err != nil || n != len(held) {
+				if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil || n != len(held) {
 					t.Fatal(n, err)
 				}
 			}
@@ -155,12 +156,12 @@ func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
 	running := bind(t, b, "running")
 	remove(t, b, old.UID, true)
 	Pool(t, b, "default", "10.8.64.0/28")
-	for a, held := range map[*netdb.Lease]bool{l: true, running: false} {
+	for a, held := range map[*ipam.Lease]bool{l: true, running: false} {
 		row, ok := b.At(a.Addr)
-		if !ok || row.State != netdb.Quarantined || row.Hold != "" != held {
+		if !ok || row.State != ipam.Quarantined || row.Hold != "" != held {
 			t.Fatalf("%+v", row)
 		}
-		_, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), row.ID, row.Rev, nil)
+		_, err := b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), row.ID, row.Rev, nil)
 		if (err != nil) != held {
 			t.Errorf("%s: %v", row.Sandbox, err)
 		}
@@ -179,17 +180,17 @@ func TestAFormerGatewayRests(t *testing.T) {
 	was := p.PoolSpec
 	wide := spec("default", "10.8.64.0/23") // with another first host
 	p = set(t, b, netdb.PoolChange{Spec: wide}).Pool
-	owner := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+	owner := ipam.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
 	_, err := b.PickAddr(owner, was.Gateway, Policy)
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 
 	back := wide
 	back.Gateway = was.Gateway
 	set(t, b, netdb.PoolChange{Spec: back})
 	_, err = b.PickAddr(owner, was.Gateway, Policy)
-	wantErr(t, err, netdb.ErrNotInPool)
+	wantErr(t, err, ipam.ErrNotInPool)
 	_, err = b.PickAddr(owner, wide.Gateway, Policy)
-	wantErr(t, err, netdb.ErrTaken)
+	wantErr(t, err, ipam.ErrTaken)
 	set(t, b, netdb.PoolChange{Spec: wide})
 	clock.Pass(Policy.Cooldown)
 	if c, err := b.PickAddr(owner, was.Gateway, Policy); err != nil {
@@ -204,18 +205,18 @@ func TestAFormerGatewayRests(t *testing.T) {
 func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 	narrow, excluded, moved := spec("default", "10.8.64.8/29"), spec("default", "10.8.64.0/28"), spec("default", "10.8.64.0/28")
 	first := moved.Gateway
-	excluded.Exclude = []netdb.Range{{From: first, To: first}}
-	for _, s := range []*netdb.PoolSpec{&narrow, &excluded, &moved} {
+	excluded.Exclude = []ipam.Range{{From: first, To: first}}
+	for _, s := range []*ipam.PoolSpec{&narrow, &excluded, &moved} {
 		s.Gateway = addr("10.8.64.14")
 	}
 	for name, c := range map[string]struct {
-		steps  []netdb.PoolSpec
+		steps  []ipam.PoolSpec
 		cooled bool // before it was the gateway
 	}{
-		"excluded, and then not":       {steps: []netdb.PoolSpec{excluded, moved}},
-		"outside, and then not":        {steps: []netdb.PoolSpec{narrow, moved}},
-		"it had rested":                {steps: []netdb.PoolSpec{moved}, cooled: true},
-		"it had rested, and is out of": {steps: []netdb.PoolSpec{narrow, moved}, cooled: true},
+		"excluded, and then not":       {steps: []ipam.PoolSpec{excluded, moved}},
+		"outside, and then not":        {steps: []ipam.PoolSpec{narrow, moved}},
+		"it had rested":                {steps: []ipam.PoolSpec{moved}, cooled: true},
+		"it had rested, and is out of": {steps: []ipam.PoolSpec{narrow, moved}, cooled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := NewClock()
@@ -242,9 +243,9 @@ func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 			for _, s := range c.steps {
 				set(t, b, netdb.PoolChange{Spec: s, Drain: true})
 			}
-			owner := netdb.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
+			owner := ipam.Owner{PoolUID: p.UID, UID: "b", Interface: "eth0"}
 			_, err := b.PickAddr(owner, first, Policy)
-			wantErr(t, err, netdb.ErrTaken)
+			wantErr(t, err, ipam.ErrTaken)
 			clock.Pass(Policy.Cooldown)
 			got, err := b.PickAddr(owner, first, Policy)
 			if err != nil {
@@ -270,14 +271,14 @@ func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 			s.Gateway = had.Range().To
 			set(t, b, netdb.PoolChange{Spec: s, Drain: true})
 			s.Gateway = first
-			s.Kept = []netdb.Kept{{Sandbox: "had", Address: had.Range().To}}
+			s.Kept = []ipam.Kept{{Sandbox: "had", Address: had.Range().To}}
 			p := set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
 			_, err := takeKept(b, p, "had", "had", "eth0")
-			wantErr(t, err, netdb.ErrTaken)
+			wantErr(t, err, ipam.ErrTaken)
 			s.Kept = nil
 			p = set(t, b, netdb.PoolChange{Spec: s, Drain: true}).Pool
 			again := func() (c netdb.Candidate, err error) {
-				owner := netdb.Owner{PoolUID: p.UID, UID: "had", Interface: "eth0"}
+				owner := ipam.Owner{PoolUID: p.UID, UID: "had", Interface: "eth0"}
 				if c, is := b.PickOwn(owner, bits); is {
 					t.Errorf("%s is offered", c.Text())
 				}
@@ -287,11 +288,11 @@ func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 				return b.PickPrefixAt(owner, had.Prefix(), Policy)
 			}
 			for range 2 { // and in the next pool of the prefix
-				if row, ok := b.At(had.Range().To); !ok || row.State != netdb.Cooling || row.Sandbox != "" || row.ID == had.ID || row.PrefixLen != bits {
+				if row, ok := b.At(had.Range().To); !ok || row.State != ipam.Cooling || row.Sandbox != "" || row.ID == had.ID || row.PrefixLen != bits {
 					t.Errorf("%+v", row)
 				}
 				_, err := again()
-				wantErr(t, err, netdb.ErrTaken)
+				wantErr(t, err, ipam.ErrTaken)
 				remove(t, b, p.UID, true)
 				p = set(t, b, netdb.PoolChange{Spec: s}).Pool
 			}
@@ -305,7 +306,7 @@ func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 }
 
 // given gives a sandbox an address, or a prefix of a length.
-func given(t *testing.T, b *netdb.Book, sandbox string, bits int) *netdb.Lease {
+func given(t *testing.T, b *netdb.Book, sandbox string, bits int) *ipam.Lease {
 	t.Helper()
 	if bits == 0 {
 		return Reserve(t, b, sandbox)
@@ -317,12 +318,12 @@ func given(t *testing.T, b *netdb.Book, sandbox string, bits int) *netdb.Lease {
 // gateway no more, wherever it is then, and is withheld no more.
 func TestAFormerGatewayThatIsWithheld(t *testing.T) {
 	last := addr("10.8.64.254")
-	for name, move := range map[string]func(s *netdb.PoolSpec, had netdb.Range){
-		"in the pool": func(s *netdb.PoolSpec, _ netdb.Range) { s.Gateway = last },
-		"excluded": func(s *netdb.PoolSpec, had netdb.Range) {
-			s.Gateway, s.Exclude = last, []netdb.Range{had}
+	for name, move := range map[string]func(s *ipam.PoolSpec, had ipam.Range){
+		"in the pool": func(s *ipam.PoolSpec, _ ipam.Range) { s.Gateway = last },
+		"excluded": func(s *ipam.PoolSpec, had ipam.Range) {
+			s.Gateway, s.Exclude = last, []ipam.Range{had}
 		},
-		"outside": func(s *netdb.PoolSpec, _ netdb.Range) {
+		"outside": func(s *ipam.PoolSpec, _ ipam.Range) {
 			s.Prefix, s.Gateway = netip.MustParsePrefix("10.8.64.128/25"), last
 		},
 	} {
@@ -337,10 +338,10 @@ func TestAFormerGatewayThatIsWithheld(t *testing.T) {
 				s := spec("default", "10.8.64.0/24")
 				s.Gateway = former
 				if bits != 0 { // else only a part of what is withheld would be in the pool
-					s.Exclude = []netdb.Range{had.Range()}
+					s.Exclude = []ipam.Range{had.Range()}
 				}
 				uid := set(t, b, netdb.PoolChange{Spec: s}).Pool.UID
-				c, err := b.PickAddr(netdb.Owner{PoolUID: uid, UID: "lives"}, addr("10.8.64.200"), Policy)
+				c, err := b.PickAddr(ipam.Owner{PoolUID: uid, UID: "lives"}, addr("10.8.64.200"), Policy)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -351,16 +352,16 @@ func TestAFormerGatewayThatIsWithheld(t *testing.T) {
 				move(&s, had.Range())
 				set(t, b, netdb.PoolChange{Spec: s})
 				row, ok := b.At(former)
-				if !ok || row.State != netdb.Cooling || row.PrefixLen != bits || row.PoolUID != uid || len(b.Withheld()) != 0 {
+				if !ok || row.State != ipam.Cooling || row.PrefixLen != bits || row.PoolUID != uid || len(b.Withheld()) != 0 {
 					t.Fatalf("%+v, and withheld are %+v", row, b.Withheld())
 				}
 				back := spec("default", "10.8.64.0/24")
 				back.Gateway = last
 				set(t, b, netdb.PoolChange{Spec: back, Drain: true})
-				_, err = b.PickAddr(netdb.Owner{PoolUID: uid, UID: "b", Interface: "eth0"}, former, Policy)
-				wantErr(t, err, netdb.ErrTaken)
+				_, err = b.PickAddr(ipam.Owner{PoolUID: uid, UID: "b", Interface: "eth0"}, former, Policy)
+				wantErr(t, err, ipam.ErrTaken)
 				remove(t, b, uid, true)
-				if w := b.Withheld(); len(w) != 2 || w[0].State != netdb.Cooling || w[1].State != netdb.Quarantined {
+				if w := b.Withheld(); len(w) != 2 || w[0].State != ipam.Cooling || w[1].State != ipam.Quarantined {
 					t.Errorf("%+v", w)
 				}
 			})
@@ -399,13 +400,13 @@ func TestWhatWasInUseOnAnotherBridgeIsHeld(t *testing.T) {
 			s.Bridge = c.again
 			set(t, b, netdb.PoolChange{Spec: s})
 			row, ok := b.At(l.Addr)
-			if !ok || row.State != netdb.Quarantined || row.Hold != "" != c.held {
+			if !ok || row.State != ipam.Quarantined || row.Hold != "" != c.held {
 				t.Fatalf("%+v", row)
 			}
-			if _, err := b.ClearAt(ctx, Who(netdb.ByReconciler, "unseen"), row.ID, row.Rev, nil); (err != nil) != c.held {
+			if _, err := b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), row.ID, row.Rev, nil); (err != nil) != c.held {
 				t.Errorf("unseen: %v", err)
 			}
-			if row, ok := b.At(cooled.Addr); !ok || row.State != netdb.Cooling {
+			if row, ok := b.At(cooled.Addr); !ok || row.State != ipam.Cooling {
 				t.Errorf("%+v", row)
 			}
 		})
@@ -457,5 +458,5 @@ func TestWhatIsWithheldBesideARow(t *testing.T) {
 		}
 	}
 	_, err = TryReserve(b, p, "another", Policy)
-	wantErr(t, err, netdb.ErrExhausted)
+	wantErr(t, err, ipam.ErrExhausted)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Within brakeWindow few sandboxes are ended on the owner's word alone: leastEnded
@@ -31,7 +31,7 @@ var (
 // of them is ended before a person confirms. Fewer wait for room in the hour, so that a
 // slow leak needs no person. Its zero value works; it is not safe for concurrent use.
 type brake struct {
-	ended     []netdb.Stamp    // when each was let through on the owner's word
+	ended     []ipam.Stamp     // when each was let through on the owner's word
 	passed    map[string]bool  // of those, sandboxes that are still found: they are tried again
 	confirmed map[string]bool  // by a person
 	held      map[string]error // by the last sweep, and why
@@ -40,7 +40,7 @@ type brake struct {
 
 // pass divides what a sweep found of so many sandboxes: the names that it may end. One
 // that could not be ended is tried again by each sweep and counts once.
-func (b *brake) pass(found []suspect, sandboxes int, now netdb.Stamp) map[string]bool {
+func (b *brake) pass(found []suspect, sandboxes int, now ipam.Stamp) map[string]bool {
 	there := make(map[string]bool, len(found))
 	for _, one := range found {
 		there[one.sandbox] = true
@@ -48,7 +48,7 @@ func (b *brake) pass(found []suspect, sandboxes int, now netdb.Stamp) map[string
 	for _, of := range []map[string]bool{b.passed, b.confirmed} {
 		maps.DeleteFunc(of, func(name string, _ bool) bool { return !there[name] })
 	}
-	b.ended = slices.DeleteFunc(b.ended, func(at netdb.Stamp) bool { return now.Since(at) >= brakeWindow })
+	b.ended = slices.DeleteFunc(b.ended, func(at ipam.Stamp) bool { return now.Since(at) >= brakeWindow })
 	b.most = max(leastEnded, int(shareEnded*float64(sandboxes)))
 	b.held = make(map[string]error)
 	may := make(map[string]bool, len(found))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/orphans"
 )
 
@@ -20,8 +20,8 @@ func TestG11ASweepEndsFew(t *testing.T) {
 	o := ownertest.Start(t)
 	var ahead time.Duration
 	b := newScene(t, d, o, func(c *orphans.Config) {
-		c.Now = func() netdb.Stamp {
-			s := netdb.Now()
+		c.Now = func() ipam.Stamp {
+			s := ipam.Now()
 			s.Boottime, s.Wall = s.Boottime+ahead, s.Wall.Add(ahead)
 			return s
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -18,7 +18,7 @@ type group struct {
 	sandbox    string
 	containers []workload.Record // labelled so, or with one of its leases
 	others     []workload.Record // that its leases record, and that no label gives to it; they are never ended
-	leases     []*netdb.Lease    // open ones and those that are being released
+	leases     []*ipam.Lease     // open ones and those that are being released
 	dispute    string            // why it cannot be distinguished from another one; "" when it can
 }
 
@@ -26,7 +26,7 @@ type group struct {
 // the order of the labels. A lease that belongs to two of them, or to one and
 // to a sandbox of another name, makes them disputed: what cannot be distinguished
 // cannot be removed apart.
-func groups(leases []*netdb.Lease, list []workload.Record) []*group {
+func groups(leases []*ipam.Lease, list []workload.Record) []*group {
 	byName := make(map[string]*group)
 	all, x := workload.NewContainers(func(r workload.Record) workload.Record { return r }, list), workload.NewLeases(leases)
 	for _, w := range list {
@@ -39,7 +39,7 @@ func groups(leases []*netdb.Lease, list []workload.Record) []*group {
 		byName[w.Sandbox].containers = append(byName[w.Sandbox].containers, w)
 	}
 	for _, l := range leases {
-		if !l.State.Open() && l.State != netdb.Releasing {
+		if !l.State.Open() && l.State != ipam.Releasing {
 			continue
 		}
 		join(l, all.Of(l, x), byName)
@@ -57,7 +57,7 @@ func groups(leases []*netdb.Lease, list []workload.Record) []*group {
 // join gives a lease, and those of its own containers that are labelled with it, to
 // its group. A container without a label that a lease records is not taken: a
 // client records what it likes, and what is in a group is ended with it.
-func join(l *netdb.Lease, own []workload.Record, byName map[string]*group) {
+func join(l *ipam.Lease, own []workload.Record, byName map[string]*group) {
 	names := []string{l.Sandbox, l.UID}
 	strange := false
 	for _, w := range own {
@@ -92,7 +92,7 @@ func join(l *netdb.Lease, own []workload.Record, byName map[string]*group) {
 
 // age returns how long all of a group has been there: the age of its
 // youngest part. A container that has no date has none.
-func (h *group) age(now netdb.Stamp) time.Duration {
+func (h *group) age(now ipam.Stamp) time.Duration {
 	age := time.Duration(math.MaxInt64)
 	for _, w := range slices.Concat(h.containers, h.others) {
 		if w.Made.IsZero() {
@@ -110,15 +110,15 @@ func (h *group) age(now netdb.Stamp) time.Duration {
 // lease or a move of one may mean that it lives again.
 func (h *group) same(o *group) bool {
 	return slices.Equal(h.containers, o.containers) && slices.Equal(h.others, o.others) && h.dispute == o.dispute &&
-		slices.EqualFunc(h.leases, o.leases, func(a, b *netdb.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
+		slices.EqualFunc(h.leases, o.leases, func(a, b *ipam.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
 }
 
 // A suspect is a group that the owner's list does not vouch for. It is an
 // orphan only by the owner's own word: the list's, or a look-up's.
 type suspect struct {
 	*group
-	listed bool        // the list itself says that it is gone
-	since  netdb.Stamp // when the list was first seen not to vouch for it
+	listed bool       // the list itself says that it is gone
+	since  ipam.Stamp // when the list was first seen not to vouch for it
 }
 
 // suspects holds groups against the owner's list. before is what the last
@@ -129,13 +129,13 @@ type suspect struct {
 // does it before everything of the sandbox is as old as grace and has been
 // missed for as long. A sandbox that the list has in any other state than gone
 // is vouched for, and its grace begins anew.
-func suspects(all []*group, list []watchdog.Owned, before map[string]netdb.Stamp, grace time.Duration, now netdb.Stamp) (found []suspect, since map[string]netdb.Stamp) {
+func suspects(all []*group, list []watchdog.Owned, before map[string]ipam.Stamp, grace time.Duration, now ipam.Stamp) (found []suspect, since map[string]ipam.Stamp) {
 	gone := make(map[string]bool, len(list)) // listed, and as gone alone
 	for _, o := range list {
 		was, twice := gone[o.Sandbox]
 		gone[o.Sandbox] = o.Verdict == watchdog.Gone && (was || !twice)
 	}
-	since = make(map[string]netdb.Stamp)
+	since = make(map[string]ipam.Stamp)
 	for _, h := range all {
 		dead, listed := gone[h.sandbox]
 		if listed && !dead {

@@ -9,23 +9,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
 // A yard is what a row of a table says is there.
 type yard struct {
-	leases []*netdb.Lease
+	leases []*ipam.Lease
 	list   []watchdog.Record
 	owned  []watchdog.Owned
-	before map[string]netdb.Stamp
+	before map[string]ipam.Stamp
 }
 
 var clock = *NewClock() // never moves
 
 // ago is a moment of both clocks.
-func ago(d time.Duration) netdb.Stamp {
+func ago(d time.Duration) ipam.Stamp {
 	at := clock
 	at.Pass(-d)
 	return at.Stamp
@@ -51,11 +51,11 @@ func con(id, owner, lease string, age time.Duration) part {
 
 const noAge time.Duration = -1
 
-func lea(id, sandbox, uid string, state netdb.State, age time.Duration, containers ...string) part {
+func lea(id, sandbox, uid string, state ipam.State, age time.Duration, containers ...string) part {
 	return func(y *yard) {
-		l := &netdb.Lease{ID: id, Addr: netip.MustParseAddr("10.8.64.2"), Sandbox: sandbox, UID: uid, State: state, Created: ago(age)}
+		l := &ipam.Lease{ID: id, Addr: netip.MustParseAddr("10.8.64.2"), Sandbox: sandbox, UID: uid, State: state, Created: ago(age)}
 		for _, c := range containers {
-			l.Containers = append(l.Containers, netdb.Container{Namespace: "ns", ID: c})
+			l.Containers = append(l.Containers, ipam.Container{Namespace: "ns", ID: c})
 		}
 		y.leases = append(y.leases, l)
 	}
@@ -79,7 +79,7 @@ func missed(long time.Duration, names ...string) part {
 }
 
 func made(parts ...part) yard {
-	y := yard{before: make(map[string]netdb.Stamp)}
+	y := yard{before: make(map[string]ipam.Stamp)}
 	for _, p := range parts {
 		p(&y)
 	}
@@ -90,7 +90,7 @@ func made(parts ...part) yard {
 // "a" is to be looked up, "a!" needs no look-up, "a?" cannot be distinguished from
 // another one, and behind each stand its containers and leases.
 func TestSuspects(t *testing.T) {
-	const bound, releasing = netdb.Bound, netdb.Releasing
+	const bound, releasing = ipam.Bound, ipam.Releasing
 	other := owned(watchdog.Valid, "other")
 	for name, tt := range map[string]struct {
 		yard   yard
@@ -114,11 +114,11 @@ func TestSuspects(t *testing.T) {
 		"a container without a date":       {made(con("c", "a", "", noAge), other, missed(old, "a")), "", "a"},
 		"a container of the future":        {made(func(y *yard) { con("c", "a", "", 0)(y); y.list[0].Made = clock.Wall.Add(old) }, other, missed(old, "a")), "", "a"},
 		"its lease is young":               {made(con("c", "a", "", old), lea("L", "a", "a", bound, grace-1, "c"), other, missed(old, "a")), "", "a"},
-		"made anew under its name":         {made(con("c", "a", "", old), lea("L", "a", "u1", bound, old, "c"), lea("M", "a", "u2", netdb.Reserved, 0), other, missed(old, "a")), "", "a"},
+		"made anew under its name":         {made(con("c", "a", "", old), lea("L", "a", "u1", bound, old, "c"), lea("M", "a", "u2", ipam.Reserved, 0), other, missed(old, "a")), "", "a"},
 		"its lease is old":                 {made(con("c", "a", "", old), lea("L", "a", "u", bound, old, "c"), other, missed(old, "a")), "a[c L]", "a"},
 		"labelled with the uid":            {made(con("c", "u", "", old), lea("L", "a", "u", bound, old, "c"), other, missed(old, "u")), "u[c L]", "u"},
 		"two leases, one being released":   {made(con("c", "a", "", old), lea("L", "a", "a", bound, old), lea("M", "a", "b", releasing, old), other, missed(old, "a")), "a[c L M]", "a"},
-		"leases that ended do not count":   {made(con("c", "a", "", old), lea("L", "a", "a", netdb.Cooling, 0), lea("M", "a", "a", netdb.Quarantined, 0), other, missed(old, "a")), "a[c]", "a"},
+		"leases that ended do not count":   {made(con("c", "a", "", old), lea("L", "a", "a", ipam.Cooling, 0), lea("M", "a", "a", ipam.Quarantined, 0), other, missed(old, "a")), "a[c]", "a"},
 		"no label, but recorded":           {made(con("c", "a", "", old), con("d", "", "", old), lea("L", "a", "a", bound, old, "c", "d"), other, missed(old, "a")), "a[c L]", "a"},
 		"no owner label, but the lease's":  {made(con("c", "a", "", old), con("d", "", "L", old), con("e", "", "X", old), lea("L", "a", "a", bound, old, "d"), other, missed(old, "a")), "a[c d L]", "a"},
 		"labelled with its lease alone":    {made(con("c", "a", "", old), con("d", "", "L", old), lea("L", "a", "a", bound, old, "c"), other, missed(old, "a")), "a[c d L]", "a"},
@@ -131,7 +131,7 @@ func TestSuspects(t *testing.T) {
 		"in the order of the names":        {made(con("y", "b", "", old), con("z", "a", "", old), con("x", "b", "", old), other, missed(old, "a", "b")), "a[z] b[x y]", "a b"},
 		"a clock step makes nothing old": {made(func(y *yard) {
 			con("c", "a", "", old)(y)
-			y.before["a"] = netdb.Stamp{Wall: clock.Wall.Add(-old), Boottime: clock.Boottime, BootID: "one"}
+			y.before["a"] = ipam.Stamp{Wall: clock.Wall.Add(-old), Boottime: clock.Boottime, BootID: "one"}
 		}, other), "", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestSuspects(t *testing.T) {
 
 // What must not have changed between the judgement and the removal.
 func TestGroupsThatChanged(t *testing.T) {
-	base := []part{con("c", "a", "", old), con("d", "a", "", old), lea("L", "a", "a", netdb.Bound, old, "c")}
+	base := []part{con("c", "a", "", old), con("d", "a", "", old), lea("L", "a", "a", ipam.Bound, old, "c")}
 	read := func(more ...part) *group {
 		y := made(append(slices.Clone(base), more...)...)
 		return groups(y.leases, y.list)[0]
@@ -184,9 +184,9 @@ func TestGroupsThatChanged(t *testing.T) {
 		"a container without labels": con("e", "", "L", old),
 		"a container less":           func(y *yard) { y.list = y.list[1:] },
 		"one made anew":              func(y *yard) { y.list[0].Made = clock.Wall },
-		"a lease more":               lea("M", "a", "a", netdb.Reserved, 0),
+		"a lease more":               lea("M", "a", "a", ipam.Reserved, 0),
 		"its lease moved":            func(y *yard) { y.leases[0].Rev = 2 },
-		"its lease ended":            func(y *yard) { y.leases[0].State = netdb.Cooling },
+		"its lease ended":            func(y *yard) { y.leases[0].State = ipam.Cooling },
 	} {
 		if read().same(read(change)) {
 			t.Errorf("%s is no change", name)

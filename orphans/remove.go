@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -85,7 +85,7 @@ func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 }
 
 // awaited refuses to let a lease go while the owner has yet to bind it.
-func (s *Sweeper) awaited(l *netdb.Lease) func() error {
+func (s *Sweeper) awaited(l *ipam.Lease) func() error {
 	return func() error {
 		if s.cfg.Awaited(l.ID) {
 			return fmt.Errorf("lease %s (%s): %w", l.ID, l.Addr, watchdog.ErrAwaited)
@@ -180,11 +180,11 @@ func (s *Sweeper) release(ctx context.Context, of suspect, look bool) error {
 		if !l.State.Open() {
 			continue
 		}
-		_, err := s.cfg.Book.ReleaseAt(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: reasonOrphaned}, l.ID, l.Rev, s.awaited(l))
+		_, err := s.cfg.Book.ReleaseAt(ctx, ipam.Who{Actor: ipam.ByWatchdog, Reason: reasonOrphaned}, l.ID, l.Rev, s.awaited(l))
 		if err == nil {
 			continue
 		}
-		if now, gone := s.cfg.Book.Lease(l.ID); errors.Is(gone, netdb.ErrGone) || gone == nil && !now.State.Open() {
+		if now, gone := s.cfg.Book.Lease(l.ID); errors.Is(gone, ipam.ErrGone) || gone == nil && !now.State.Open() {
 			continue
 		}
 		errs = append(errs, err)

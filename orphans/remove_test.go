@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/orphans"
 )
@@ -39,7 +39,7 @@ func TestG10OnlyLabelledContainersAreEnded(t *testing.T) {
 		if got := signals(); got != "" {
 			t.Errorf("the container of another sandbox got the signals %q", got)
 		}
-		if got := b.containers(); fmt.Sprint(got) != "[infra-db infra-etcd infra-log]" || b.state(l) != netdb.Releasing {
+		if got := b.containers(); fmt.Sprint(got) != "[infra-db infra-etcd infra-log]" || b.state(l) != ipam.Releasing {
 			t.Errorf("there are containers %v, the lease is %s", got, b.state(l))
 		}
 	})
@@ -66,7 +66,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 				t.Errorf("it got the signals %q", got)
 			}
 			b.wantNotes("quit c1", "quit c2", "task c1", "task c2", "record c1", "record c2", "lease of a (watchdog, orphaned)")
-			if got := b.containers(); fmt.Sprint(got) != "[c3]" || b.state(l) != netdb.Releasing || b.state(other) != netdb.Bound {
+			if got := b.containers(); fmt.Sprint(got) != "[c3]" || b.state(l) != ipam.Releasing || b.state(other) != ipam.Bound {
 				t.Errorf("there are containers %v, its lease is %s, another's %s", got, b.state(l), b.state(other))
 			}
 			if left, err := b.Orphans(); len(left) != 0 || err != nil {
@@ -93,7 +93,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 			}
 			b.wantNotes("quit c1", "quit c2", "quit c3", "killed c1", "killed c2", "killed c3",
 				"task c1", "task c2", "task c3", "record c1", "record c2", "record c3", "lease of b (watchdog, orphaned)")
-			if got := b.containers(); len(got) != 0 || b.state(l) != netdb.Releasing {
+			if got := b.containers(); len(got) != 0 || b.state(l) != ipam.Releasing {
 				t.Errorf("there are containers %v, its lease is %s", got, b.state(l))
 			}
 		})
@@ -120,7 +120,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 					t.Errorf("done was: %s", step)
 				}
 			}
-			if n := b.log.count("could not be removed"); n != 1 || b.state(l) != netdb.Bound || len(b.containers()) != 2 {
+			if n := b.log.count("could not be removed"); n != 1 || b.state(l) != ipam.Bound || len(b.containers()) != 2 {
 				t.Errorf("logged %d times, its lease is %s, containers %v", n, b.state(l), b.containers())
 			}
 			d.ThawShim(t, space, "c2")
@@ -129,7 +129,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 			b.Sweeper, err = orphans.New(b.cfg)
 			b.check(err)
 			realtest.Eventually(t, soon, "it is removed", func() bool { return b.sweep() != nil && len(b.containers()) == 0 })
-			if b.state(l) != netdb.Releasing {
+			if b.state(l) != ipam.Releasing {
 				t.Errorf("its lease is %s", b.state(l))
 			}
 		})
@@ -144,7 +144,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 					d.Kill9()
 				}
 			})
-			if swept := b.sweep(); len(swept.Orphans) != 1 || swept.Orphans[0].Err == nil || b.state(l) != netdb.Bound {
+			if swept := b.sweep(); len(swept.Orphans) != 1 || swept.Orphans[0].Err == nil || b.state(l) != ipam.Bound {
 				t.Errorf("swept %+v, its lease is %s", swept, b.state(l))
 			}
 			if _, err := b.Sweep(ctx); err == nil {
@@ -154,7 +154,7 @@ func TestRemovalOfOrphans(t *testing.T) {
 			d.Restart()
 			realtest.Eventually(t, soon, "it is removed", func() bool {
 				_, err := b.Sweep(ctx)
-				return err == nil && b.state(l) == netdb.Releasing
+				return err == nil && b.state(l) == ipam.Releasing
 			})
 			b.wantNotes("task c1", "task c2", "record c1", "record c2 failed",
 				"task c2", "record c2", "lease of e (watchdog, orphaned)")
@@ -169,23 +169,23 @@ func TestInterference(t *testing.T) {
 	o := ownertest.Start(t)
 	for name, tt := range map[string]struct {
 		at   string // the step before which it happens
-		do   func(b *scene, l *netdb.Lease, sandbox string)
+		do   func(b *scene, l *ipam.Lease, sandbox string)
 		want string // state of the lease after it
 		says string // in the reason why it is not removed
 	}{
-		"a container more": {"record %s-c2", func(b *scene, _ *netdb.Lease, s string) { b.record(s, s+"-new") },
+		"a container more": {"record %s-c2", func(b *scene, _ *ipam.Lease, s string) { b.record(s, s+"-new") },
 			"bound", "-new is there"},
-		"its lease changed": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) {
-			if _, err := b.book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "vethnew"}); err != nil {
+		"its lease changed": {"record %s-c2", func(b *scene, l *ipam.Lease, _ string) {
+			if _, err := b.book.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "vethnew"}); err != nil {
 				b.Error(err)
 			}
 		}, "bound", "revision is stale"},
-		"its owner released it": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) {
+		"its owner released it": {"record %s-c2", func(b *scene, l *ipam.Lease, _ string) {
 			if _, err := b.book.Release(ctx, client, l.ID, "", 0); err != nil {
 				b.Error(err)
 			}
 		}, "releasing", ""},
-		"its lease ended": {"record %s-c2", func(b *scene, l *netdb.Lease, _ string) { netdbtest.Cool(b, b.book, l) },
+		"its lease ended": {"record %s-c2", func(b *scene, l *ipam.Lease, _ string) { netdbtest.Cool(b, b.book, l) },
 			"cooling", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestInterference(t *testing.T) {
 			t.Errorf("swept %+v", swept)
 		}
 		b.wantNotes("task x1", "record x1")
-		if got := b.containers(); fmt.Sprint(got) != "[y1 y2]" || b.state(l) != netdb.Bound {
+		if got := b.containers(); fmt.Sprint(got) != "[y1 y2]" || b.state(l) != ipam.Bound {
 			t.Errorf("there are %v, its lease is %s", got, b.state(l))
 		}
 		b.interfere(nil)
@@ -260,7 +260,7 @@ func TestInterference(t *testing.T) {
 		if _, err := b.Sweep(ended); !errors.Is(err, context.Canceled) {
 			t.Errorf("swept without an orphan: %v", err)
 		}
-		if b.state(l) != netdb.Bound || len(b.containers()) != 1 || b.log.count("could not be removed") != 0 {
+		if b.state(l) != ipam.Bound || len(b.containers()) != 1 || b.log.count("could not be removed") != 0 {
 			t.Errorf("its lease is %s, containers %v", b.state(l), b.containers())
 		}
 	})
@@ -273,12 +273,12 @@ func TestInterference(t *testing.T) {
 func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		vouched := func(b *scene, l *netdb.Lease) { b.o.Set("valid", l.Sandbox) }
-		given := func(b *scene, _ *netdb.Lease) { b.given.Store(true) }
-		unclear := func(b *scene, l *netdb.Lease) { b.o.Set("limbo", l.Sandbox) }
+		vouched := func(b *scene, l *ipam.Lease) { b.o.Set("valid", l.Sandbox) }
+		given := func(b *scene, _ *ipam.Lease) { b.given.Store(true) }
+		unclear := func(b *scene, l *ipam.Lease) { b.o.Set("limbo", l.Sandbox) }
 		for i, tt := range []struct {
 			name, at string // the step before which it happens
-			do       func(*scene, *netdb.Lease)
+			do       func(*scene, *ipam.Lease)
 			says     string
 			done     []string
 			left     string

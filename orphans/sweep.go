@@ -15,7 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -39,10 +39,10 @@ func (e *UnclearError) Unwrap() error { return e.Cause }
 
 // Book is what a [Sweeper] needs of the lease book.
 type Book interface {
-	Leases() ([]*netdb.Lease, int64)
-	Lease(id string) (*netdb.Lease, error)
-	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
+	Leases() ([]*ipam.Lease, int64)
+	Lease(id string) (*ipam.Lease, error)
+	ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
+	History(ctx context.Context, q ipam.Query) ([]ipam.Change, error)
 }
 
 // Config says what to ask and what to do. Only Remove and Log may be left
@@ -67,7 +67,7 @@ type Config struct {
 	KillWait time.Duration // between SIGQUIT and SIGKILL, and after that
 	Timeout  time.Duration // of each other step of a removal
 
-	Now func() netdb.Stamp
+	Now func() ipam.Stamp
 	Log *slog.Logger // nil discards
 }
 
@@ -133,7 +133,7 @@ type Sweeper struct {
 	ownerAsk watchdog.OwnerBackoff
 
 	sweeping sync.Mutex // one sweep at a time; guards what follows
-	missed   map[string]netdb.Stamp
+	missed   map[string]ipam.Stamp
 	warned   map[string]string // by sandbox, "" for the sweep itself: the last trouble in the log
 	brake    brake
 	begun    bool // the brake knows what was ended before this process began
@@ -203,11 +203,11 @@ func (s *Sweeper) recall(ctx context.Context) error {
 	if s.begun || !s.cfg.Remove {
 		return nil
 	}
-	past, err := s.cfg.Book.History(ctx, netdb.Query{Reason: reasonOrphaned, Since: s.cfg.Now().Wall.Add(-brakeWindow)})
+	past, err := s.cfg.Book.History(ctx, ipam.Query{Reason: reasonOrphaned, Since: s.cfg.Now().Wall.Add(-brakeWindow)})
 	if err != nil {
 		return err
 	}
-	last := make(map[string]netdb.Stamp) // of a sandbox's leases
+	last := make(map[string]ipam.Stamp) // of a sandbox's leases
 	for _, c := range slices.Backward(past) {
 		last[c.Sandbox] = c.At
 	}

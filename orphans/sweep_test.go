@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/orphans"
 )
 
@@ -42,7 +42,7 @@ func TestW1ListOmitsARunningSandbox(t *testing.T) {
 			t.Errorf("asked %d times, kept %d times; the owner answered %d look-ups and %d lists", asked, kept, o.Looks(), o.Lists())
 		}
 		b.wantNotes()
-		if now, err := b.book.Lease(l.ID); err != nil || now.Rev != l.Rev || now.State != netdb.Bound {
+		if now, err := b.book.Lease(l.ID); err != nil || now.Rev != l.Rev || now.State != ipam.Bound {
 			t.Errorf("its lease is %+v, %v", now, err)
 		}
 		// The process lives and writes signals down: it gets this one, and got
@@ -117,7 +117,7 @@ func TestW5UnknownKeeps(t *testing.T) {
 		t.Errorf("after the removal there are %+v", swept.Orphans)
 	}
 	b.wantNotes("task c1", "record c1", "lease of a (watchdog, orphaned)")
-	if b.state(l) != netdb.Releasing || len(b.containers()) != 0 {
+	if b.state(l) != ipam.Releasing || len(b.containers()) != 0 {
 		t.Errorf("its lease is %s, containers %v", b.state(l), b.containers())
 	}
 }
@@ -199,7 +199,7 @@ func TestOrphansAreOnlyReported(t *testing.T) {
 		t.Errorf("it says %q", says)
 	}
 	b.wantNotes()
-	if n := b.log.count("orphan found"); n != 1 || b.state(l) != netdb.Bound || signals() != "" {
+	if n := b.log.count("orphan found"); n != 1 || b.state(l) != ipam.Bound || signals() != "" {
 		t.Errorf("logged %d times, lease %s, signals %q", n, b.state(l), signals())
 	}
 	o.Set("valid", "a")

@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/orphans"
@@ -33,7 +34,7 @@ const (
 
 var (
 	ctx    = context.Background()
-	client = netdbtest.Who(netdb.ByClient, "released")
+	client = netdbtest.Who(ipam.ByClient, "released")
 )
 
 // A notebook is the real runtime with a note of each step that changes
@@ -81,7 +82,7 @@ type notedBook struct {
 	notes *notebook
 }
 
-func (b notedBook) ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (l *netdb.Lease, err error) {
+func (b notedBook) ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (l *ipam.Lease, err error) {
 	of := id
 	if l, err := b.Lease(id); err == nil {
 		of = l.Sandbox
@@ -163,7 +164,7 @@ func newScene(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...fu
 	b.cfg = orphans.Config{
 		Owner: b.owner, Runtime: b.notebook, Book: notedBook{b.book, b.notebook}, Board: board, Awaited: func(string) bool { return b.given.Load() },
 		Every: time.Hour, Grace: time.Nanosecond, Parallel: 4,
-		Remove: true, KillWait: soon, Timeout: soon, Now: netdb.Now, Log: log,
+		Remove: true, KillWait: soon, Timeout: soon, Now: ipam.Now, Log: log,
 	}
 	for _, c := range change {
 		c(&b.cfg)
@@ -196,11 +197,11 @@ func (b *scene) check(err error) {
 }
 
 // lease makes a bound lease of a sandbox with these containers.
-func (b *scene) lease(name string, containers ...string) *netdb.Lease {
+func (b *scene) lease(name string, containers ...string) *ipam.Lease {
 	b.Helper()
-	n := netdb.Binding{HostInterface: ("veth-" + name)[:min(15, len("veth-"+name))]}
+	n := ipam.Binding{HostInterface: ("veth-" + name)[:min(15, len("veth-"+name))]}
 	for _, id := range containers {
-		n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
+		n.Containers = append(n.Containers, ipam.Container{Namespace: space, ID: id})
 	}
 	l, err := b.book.Bind(ctx, client, netdbtest.Reserve(b, b.book, name).ID, 0, n)
 	b.check(err)
@@ -274,7 +275,7 @@ func (b *scene) sweepOnce() *orphans.Swept {
 	return swept
 }
 
-func (b *scene) state(l *netdb.Lease) netdb.State {
+func (b *scene) state(l *ipam.Lease) ipam.State {
 	b.Helper()
 	l, err := b.book.Lease(l.ID)
 	b.check(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/bridge"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	Book interface {
 		Identity() error
 		Info() netdb.Info
-		Pools() []*netdb.Pool
+		Pools() []*ipam.Pool
 	}
 	Bridges interface {
 		Ready(bridge string, gateway netip.Addr) error
@@ -77,7 +78,7 @@ func (r *Readiness) Await(ctx context.Context) {
 }
 
 // Gate is why the allocator may not give addresses of some pools; nil: it may.
-func (r *Readiness) Gate(pools ...*netdb.Pool) error {
+func (r *Readiness) Gate(pools ...*ipam.Pool) error {
 	if err := r.begun(); err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (r *Readiness) begun() error {
 }
 
 // bridge is why a pool's bridge is not as the pool needs it.
-func (r *Readiness) bridge(p *netdb.Pool) error {
+func (r *Readiness) bridge(p *ipam.Pool) error {
 	err := r.Bridges.Ready(p.Bridge, p.Gateway)
 	if err == nil {
 		return nil
@@ -115,7 +116,7 @@ func (r *Readiness) bridge(p *netdb.Pool) error {
 
 // Unready is why the addresses of a pool cannot be given, as far as its bridge goes and those
 // who look at it: an [allocator.BridgeError] or an [allocator.EvidenceError]; nil: they can.
-func (r *Readiness) Unready(p *netdb.Pool) error {
+func (r *Readiness) Unready(p *ipam.Pool) error {
 	if err := r.bridge(p); err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ func (r *Readiness) Reasons() []string {
 
 // Line is what `systemctl status ipamd` shows: why addresses cannot be given, or how
 // many each pool has given.
-func Line(reasons []string, usage []netdb.Usage) string {
+func Line(reasons []string, usage []ipam.Usage) string {
 	if len(reasons) > 0 {
 		return "STATUS=not ready: " + strings.ReplaceAll(strings.Join(reasons, "; "), "\n", " ")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/workload"
@@ -73,7 +74,7 @@ func (r *Rebuild) begin(ctx context.Context, cfg config.Config, old salvage.Foun
 		return nil, err
 	}
 	if err = sameRunner(old, b.Info()); err == nil {
-		who := netdb.Who{Actor: netdb.ByOperator, Peer: "ipamd " + cmp.Or(r.verb, "rebuild")}
+		who := ipam.Who{Actor: ipam.ByOperator, Peer: "ipamd " + cmp.Or(r.verb, "rebuild")}
 		leftOut, err = b.KeepPools(ctx, who, old.Pools, old.Names)
 	}
 	return leftOut, errors.Join(err, b.Close())

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/workload"
@@ -16,13 +17,13 @@ import (
 // An Outcome is what becomes of one lease of a file that is taken in, or of the present
 // book.
 type Outcome struct {
-	Address string      `json:"address"` // of a delegated prefix with its length
-	Sandbox string      `json:"sandbox,omitempty"`
-	LeaseID string      `json:"lease_id,omitempty"`
-	From    string      `json:"from"`    // backup, file or book: the present one
-	Was     netdb.State `json:"was"`     // there
-	Outcome string      `json:"outcome"` // kept, back, cooling, quarantined, withheld or left_out
-	Why     string      `json:"why,omitempty"`
+	Address string     `json:"address"` // of a delegated prefix with its length
+	Sandbox string     `json:"sandbox,omitempty"`
+	LeaseID string     `json:"lease_id,omitempty"`
+	From    string     `json:"from"`    // backup, file or book: the present one
+	Was     ipam.State `json:"was"`     // there
+	Outcome string     `json:"outcome"` // kept, back, cooling, quarantined, withheld or left_out
+	Why     string     `json:"why,omitempty"`
 
 	addr netip.Addr
 }
@@ -35,7 +36,7 @@ type merged struct {
 	unexplained []string // of the report
 
 	source string
-	behind map[*netdb.Lease]*netdb.Lease // who hibernated in the older record, by the row that is being released
+	behind map[*ipam.Lease]*ipam.Lease // who hibernated in the older record, by the row that is being released
 }
 
 // merge takes an older record into the present one. What the present book knows wins: its
@@ -46,25 +47,25 @@ type merged struct {
 func merge(older, present salvage.Found, source string) merged {
 	out := merged{Found: salvage.Found{
 		Epoch: present.Epoch, RunnerUID: cmp.Or(older.RunnerUID, present.RunnerUID), MachineID: cmp.Or(older.MachineID, present.MachineID),
-		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: make(map[netip.Addr]netdb.Withheld),
-	}, from: make(map[netip.Addr]string), source: source, behind: make(map[*netdb.Lease]*netdb.Lease)}
+		Runtime: cmp.Or(present.Runtime, older.Runtime), Ended: maps.Clone(present.Ended), Withheld: make(map[netip.Addr]ipam.Withheld),
+	}, from: make(map[netip.Addr]string), source: source, behind: make(map[*ipam.Lease]*ipam.Lease)}
 	if out.Ended == nil {
 		out.Ended = make(map[string]bool)
 	}
 	maps.Copy(out.Ended, older.Ended) // a label of a container can name one that only the older record saw end
 	now := newPlaces(present.Leases)
-	back := make(map[*netdb.Lease][]*netdb.Lease) // the leases of the older record for which a present row gives way
-	var behind []*netdb.Lease
+	back := make(map[*ipam.Lease][]*ipam.Lease) // the leases of the older record for which a present row gives way
+	var behind []*ipam.Lease
 	for _, l := range older.Leases {
 		over := now.overlapping(l)
-		if i := slices.IndexFunc(over, func(is *netdb.Lease) bool { return is.ID == l.ID && l.ID != "" }); i >= 0 { // the same lease, as it is now
+		if i := slices.IndexFunc(over, func(is *ipam.Lease) bool { return is.ID == l.ID && l.ID != "" }); i >= 0 { // the same lease, as it is now
 			if is := over[i]; is.Sandbox != "" && placeless(is) {
 				is.Containers, is.Netns, is.HostInterface, is.MAC, is.Plug = l.Containers, l.Netns, l.HostInterface, l.MAC, l.Plug
 			}
 			continue
 		}
 		another := older.Epoch != present.Epoch
-		wins := slices.DeleteFunc(slices.Clone(over), func(is *netdb.Lease) bool { return yields(is, l, another) })
+		wins := slices.DeleteFunc(slices.Clone(over), func(is *ipam.Lease) bool { return yields(is, l, another) })
 		old := *l
 		old.Rev -= 1 << 40 // it was released before all that the present book has: revisions of two books do not compare
 		if old.Cooled != 0 {
@@ -72,14 +73,14 @@ func merge(older, present salvage.Found, source string) merged {
 		}
 		parts, why := without(&old, wins), ""
 		switch {
-		case present.Ended[l.ID] && l.ID != "" && l.State != netdb.Cooling:
+		case present.Ended[l.ID] && l.ID != "" && l.State != ipam.Cooling:
 			why = "the present book saw it end"
 		case len(parts) == 0:
 			why = fmt.Sprintf("the present book has %s", asItIs(wins[0]))
 		case present.Ended[l.ID] && l.ID != "":
 			why = "the present book saw its cooldown end"
 		}
-		if len(over) == 1 && another && !present.Ended[l.ID] && hibernates(l, older.Sleeps) && over[0].State == netdb.Releasing && over[0].Range() == l.Range() && others(over[0], l) {
+		if len(over) == 1 && another && !present.Ended[l.ID] && hibernates(l, older.Sleeps) && over[0].State == ipam.Releasing && over[0].Range() == l.Range() && others(over[0], l) {
 			out.behind[over[0]] = &old
 		}
 		if why != "" {
@@ -99,7 +100,7 @@ func merge(older, present salvage.Found, source string) merged {
 	}
 	for _, l := range present.Leases { // first: of two leases of one interface the present one is given back
 		parts := without(l, back[l])
-		if len(parts) == 0 && l.State == netdb.Cooling {
+		if len(parts) == 0 && l.State == ipam.Cooling {
 			out.leftOut = append(out.leftOut, outcomeOf(l, "book", "left_out", fmt.Sprintf("the %s has %s", source, asItIs(back[l][0]))))
 		}
 		out.keepWithheld(l, present.Withheld, parts)
@@ -110,7 +111,7 @@ func merge(older, present salvage.Found, source string) merged {
 	}
 	out.Leases = append(out.Leases, behind...)
 	for _, r := range slices.Concat(present.Named, older.Named) {
-		known := slices.ContainsFunc(out.Leases, func(l *netdb.Lease) bool { return l.Range().Contains(r.From) && l.Range().Contains(r.To) })
+		known := slices.ContainsFunc(out.Leases, func(l *ipam.Lease) bool { return l.Range().Contains(r.From) && l.Range().Contains(r.To) })
 		if !known && !slices.Contains(out.Named, r) {
 			out.Named = append(out.Named, r)
 		}
@@ -118,7 +119,7 @@ func merge(older, present salvage.Found, source string) merged {
 	out.Subnets = older.Subnets
 	out.Sleeps = maps.Clone(older.Sleeps)
 	if out.Sleeps == nil {
-		out.Sleeps = make(map[string]*netdb.Sleep)
+		out.Sleeps = make(map[string]*ipam.Sleep)
 	}
 	maps.Copy(out.Sleeps, present.Sleeps)
 	out.Cancelled = slices.Concat(present.Cancelled, older.Cancelled) // the newest of a sandbox counts
@@ -137,31 +138,31 @@ func merge(older, present salvage.Found, source string) merged {
 // present book did not see end: the row rests after another lease, or it is a quarantine of
 // which the present book knows no owner. Where one book is the other's past, or the same sandbox
 // had the address again, a rest shows that the lease has ended: it was given behind it.
-func yields(is, l *netdb.Lease, another bool) bool {
+func yields(is, l *ipam.Lease, another bool) bool {
 	switch {
-	case l.State == netdb.Cooling:
+	case l.State == ipam.Cooling:
 		return false
-	case is.State == netdb.Cooling:
+	case is.State == ipam.Cooling:
 		return another && l.Sandbox != "" && others(is, l)
 	}
-	return is.State == netdb.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""
+	return is.State == ipam.Quarantined && is.Sandbox == "" && is.Hold == "" && l.Sandbox != ""
 }
 
 // others reports that two leases are of two owners.
-func others(a, b *netdb.Lease) bool {
+func others(a, b *ipam.Lease) bool {
 	return a.Sandbox != b.Sandbox || a.UID != b.UID || a.Interface != b.Interface
 }
 
 // hibernates reports that a lease is of a sandbox that has no task and no port: nothing shows it.
-func hibernates(l *netdb.Lease, sleeps map[string]*netdb.Sleep) bool {
+func hibernates(l *ipam.Lease, sleeps map[string]*ipam.Sleep) bool {
 	how := sleeps[l.ID]
-	return l.State == netdb.Paused && how != nil && how.Mode == netdb.Hibernate
+	return l.State == ipam.Paused && how != nil && how.Mode == ipam.Hibernate
 }
 
 // passOver gives the address of a lease that was being released when nothing is there of it any
 // more to who hibernated with it: the first has nothing to lose but its end, which there shows.
 // gone says so of one; it is asked once the witnesses have answered.
-func (m *merged) passOver(gone func(*netdb.Lease) bool) {
+func (m *merged) passOver(gone func(*ipam.Lease) bool) {
 	for i, was := range m.Leases {
 		asleep := m.behind[was]
 		if asleep == nil || !gone(was) {
@@ -175,7 +176,7 @@ func (m *merged) passOver(gone func(*netdb.Lease) bool) {
 
 // keepWithheld records of what is left of a row, if it outlived its pool, what its record
 // knew of it.
-func (m *merged) keepWithheld(l *netdb.Lease, withheld map[netip.Addr]netdb.Withheld, parts []*netdb.Lease) {
+func (m *merged) keepWithheld(l *ipam.Lease, withheld map[netip.Addr]ipam.Withheld, parts []*ipam.Lease) {
 	w, is := withheld[l.Addr]
 	if !is {
 		return
@@ -186,7 +187,7 @@ func (m *merged) keepWithheld(l *netdb.Lease, withheld map[netip.Addr]netdb.With
 	}
 }
 
-func asItIs(l *netdb.Lease) string {
+func asItIs(l *ipam.Lease) string {
 	is := fmt.Sprintf("%s as %s", l.Text(), l.State)
 	if l.Sandbox != "" {
 		is += " by sandbox " + shown(l.Sandbox)
@@ -197,13 +198,13 @@ func asItIs(l *netdb.Lease) string {
 // places finds the rows of one record that have an address of another record's row. Of two
 // rows that overlap one contains the other.
 type places struct {
-	rows []*netdb.Lease // in numeric order
-	at   map[netip.Addr]*netdb.Lease
+	rows []*ipam.Lease // in numeric order
+	at   map[netip.Addr]*ipam.Lease
 	bits map[int]bool // of the delegated prefixes among them
 }
 
-func newPlaces(rows []*netdb.Lease) places {
-	p := places{rows, make(map[netip.Addr]*netdb.Lease), make(map[int]bool)}
+func newPlaces(rows []*ipam.Lease) places {
+	p := places{rows, make(map[netip.Addr]*ipam.Lease), make(map[int]bool)}
 	for _, l := range rows {
 		p.at[l.Addr] = l
 		if l.PrefixLen != 0 {
@@ -213,7 +214,7 @@ func newPlaces(rows []*netdb.Lease) places {
 	return p
 }
 
-func (p places) overlapping(l *netdb.Lease) (out []*netdb.Lease) {
+func (p places) overlapping(l *ipam.Lease) (out []*ipam.Lease) {
 	for bits := range p.bits {
 		around, err := l.Addr.Prefix(bits)
 		if err != nil { // of the other family
@@ -224,7 +225,7 @@ func (p places) overlapping(l *netdb.Lease) (out []*netdb.Lease) {
 		}
 	}
 	in := l.Range()
-	i, _ := slices.BinarySearchFunc(p.rows, in.From, func(row *netdb.Lease, a netip.Addr) int { return row.Addr.Compare(a) })
+	i, _ := slices.BinarySearchFunc(p.rows, in.From, func(row *ipam.Lease, a netip.Addr) int { return row.Addr.Compare(a) })
 	for ; i < len(p.rows) && p.rows[i].Addr.Compare(in.To) <= 0; i++ {
 		out = append(out, p.rows[i])
 	}
@@ -232,11 +233,11 @@ func (p places) overlapping(l *netdb.Lease) (out []*netdb.Lease) {
 }
 
 // placeless reports that a row does not say how its lease is used.
-func placeless(l *netdb.Lease) bool {
+func placeless(l *ipam.Lease) bool {
 	return len(l.Containers) == 0 && l.Netns == "" && l.HostInterface == "" && l.MAC == ""
 }
 
-func outcomeOf(l *netdb.Lease, from, outcome, why string) Outcome {
+func outcomeOf(l *ipam.Lease, from, outcome, why string) Outcome {
 	return Outcome{addr: l.Addr, Address: l.Text(), Sandbox: l.Sandbox, LeaseID: l.ID, From: from, Was: l.State, Outcome: outcome, Why: why}
 }
 
@@ -255,7 +256,7 @@ func untilUnseen(seen []census.Sighting) string {
 func (m *merged) outcomes(b *netdb.Book, seen census.Census) []Outcome {
 	all := slices.Clone(m.leftOut)
 	for _, l := range m.Leases {
-		source, row := m.from[l.Addr], (*netdb.Lease)(nil)
+		source, row := m.from[l.Addr], (*ipam.Lease)(nil)
 		if is, there := b.At(l.Addr); there {
 			row = is
 		}
@@ -264,9 +265,9 @@ func (m *merged) outcomes(b *netdb.Book, seen census.Census) []Outcome {
 		case row == nil && b.Place(l.Addr).Withheld != nil:
 			o.Outcome, o.Why = "withheld", "no pool gives it: the next one that could takes it over"
 		case row == nil:
-		case row.State == netdb.Quarantined:
+		case row.State == ipam.Quarantined:
 			o.Outcome, o.Why = "quarantined", cmp.Or(row.Hold, untilUnseen(workload.SeenOf(seen, l)))
-		case row.State == netdb.Cooling:
+		case row.State == ipam.Cooling:
 			o.Outcome, o.Why = "cooling", ""
 		case l.Sandbox == "": // it was taken, and by whom the file does not say
 			o.Outcome, o.Why, o.Sandbox, o.LeaseID = "back", "its workload lives", row.Sandbox, row.ID

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/ranges"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
@@ -24,11 +24,11 @@ func record(rows string, ended ...string) salvage.Found {
 			continue
 		}
 		first, length, _ := strings.Cut(f[0], "/")
-		l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64." + first), ID: f[1], State: netdb.State(f[2]), Sandbox: f[3], UID: f[3], Interface: "eth0", Rev: int64(i + 1)}
+		l := &ipam.Lease{Addr: netip.MustParseAddr("10.8.64." + first), ID: f[1], State: ipam.State(f[2]), Sandbox: f[3], UID: f[3], Interface: "eth0", Rev: int64(i + 1)}
 		if length != "" {
 			l.PrefixLen, _ = strconv.Atoi(length)
 		}
-		if f[3] != "" && l.State == netdb.Bound {
+		if f[3] != "" && l.State == ipam.Bound {
 			l.HostInterface = "veth-" + f[3]
 		}
 		s.Leases = append(s.Leases, l)
@@ -133,10 +133,10 @@ func TestMergeKeepsWhatIsHeld(t *testing.T) {
 func TestMergeOfWithheld(t *testing.T) {
 	older, present := record("2 a quarantined x, 3 b quarantined y, 16/31 c quarantined z"), record("3 d bound w, 17 e bound v, 20 f cooling u")
 	withhold := func(r *salvage.Found) {
-		r.Withheld = make(map[netip.Addr]netdb.Withheld)
+		r.Withheld = make(map[netip.Addr]ipam.Withheld)
 		for _, l := range r.Leases {
-			if l.State != netdb.Bound {
-				r.Withheld[l.Addr] = netdb.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, LeaseID: l.ID, Bridge: "br9"}
+			if l.State != ipam.Bound {
+				r.Withheld[l.Addr] = ipam.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, LeaseID: l.ID, Bridge: "br9"}
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func TestMergeKeepsTheOrderOfReuse(t *testing.T) {
 	older, present := record("2 a cooling x, 3 b cooling y"), record("4 c cooling z")
 	older.Leases[0].Rev, older.Leases[0].Cooled, older.Leases[1].Rev, present.Leases[0].Rev = 600, 500, 550, 20
 	m := merge(older, present, "backup")
-	slices.SortFunc(m.Leases, func(x, y *netdb.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	slices.SortFunc(m.Leases, func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
 	if got, want := rowsOf(m), "2 a cooling x backup, 3 b cooling y backup, 4 c cooling z book"; got != want {
 		t.Errorf("they are given again as %q, want %q", got, want)
 	}
@@ -211,13 +211,13 @@ func TestMergeOfDelegatedPrefixes(t *testing.T) {
 // Of a backup come pools of names that the present book never had, but for those in which it
 // has a lease of another pool, and no generation falls.
 func TestMergeOfPools(t *testing.T) {
-	pool := func(name, prefix string, generation int64) *netdb.Pool {
-		return &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix)}, UID: name, Generation: generation}
+	pool := func(name, prefix string, generation int64) *ipam.Pool {
+		return &ipam.Pool{PoolSpec: ipam.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix)}, UID: name, Generation: generation}
 	}
-	older := salvage.Found{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4), pool("around", "10.8.64.0/24", 6)},
-		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "older"}, {Name: "gone", Family: 4, Generation: 9}}}
-	present := salvage.Found{Pools: []*netdb.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
-		Names: []netdb.PoolName{{Name: "kept", Family: 4, Configured: "now"}, {Name: "removed", Family: 4, Generation: 3}}}
+	older := salvage.Found{Pools: []*ipam.Pool{pool("kept", "10.1.0.0/16", 2), pool("removed", "10.2.0.0/16", 5), pool("begun-anew", "10.3.0.0/16", 7), pool("only", "10.4.0.0/16", 3), pool("kept", "fd00::/64", 4), pool("around", "10.8.64.0/24", 6)},
+		Names: []ipam.PoolName{{Name: "kept", Family: 4, Configured: "older"}, {Name: "gone", Family: 4, Generation: 9}}}
+	present := salvage.Found{Pools: []*ipam.Pool{pool("kept", "10.1.0.0/17", 4), pool("begun-anew", "10.3.0.0/17", 1)},
+		Names: []ipam.PoolName{{Name: "kept", Family: 4, Configured: "now"}, {Name: "removed", Family: 4, Generation: 3}}}
 	present.Leases = record("16/28 a bound x").Leases
 	present.Leases[0].PoolUID = "kept" // outside of it
 	m := merge(older, present, "backup")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/reconciler"
@@ -69,12 +70,12 @@ func (r *runner) steps(n int, name string) error {
 	return err
 }
 
-var operator = netdb.Who{Actor: netdb.ByOperator, Peer: "an operator", Reason: "asked", Note: "a test"}
+var operator = ipam.Who{Actor: ipam.ByOperator, Peer: "an operator", Reason: "asked", Note: "a test"}
 
 func (r *runner) setPool() {
 	name, bits := []string{"a", "b"}[r.IntN(2)], 25+r.IntN(4)
 	prefix, _ := netip.AddrFrom4([4]byte{10, 8, 64, byte(r.IntN(128))}).Prefix(bits)
-	spec := netdb.PoolSpec{Name: name, Prefix: prefix, Gateway: netdb.FirstHost(prefix), Bridge: "rt0", MTU: 1300 + r.IntN(3)}
+	spec := ipam.PoolSpec{Name: name, Prefix: prefix, Gateway: ipam.FirstHost(prefix), Bridge: "rt0", MTU: 1300 + r.IntN(3)}
 	if out, err := r.book.SetPool(context.Background(), operator, netdb.PoolChange{Spec: spec, Drain: true}); err == nil {
 		r.sent[name] = max(r.sent[name], out.Pool.Generation)
 		r.say("pool %s is %s, generation %d", name, prefix, out.Pool.Generation)
@@ -82,12 +83,12 @@ func (r *runner) setPool() {
 }
 
 // give leases an address of a pool, or a prefix.
-func (r *runner) give(p *netdb.Pool, name string) error {
+func (r *runner) give(p *ipam.Pool, name string) error {
 	ctx := context.Background()
 	pick := r.book.Pick
 	if r.IntN(3) == 0 {
 		bits := p.Prefix.Bits() + 1 + r.IntN(31-p.Prefix.Bits())
-		pick = func(uid string, policy netdb.Policy) (netdb.Candidate, error) {
+		pick = func(uid string, policy ipam.Policy) (netdb.Candidate, error) {
 			return r.book.PickPrefix(uid, bits, policy)
 		}
 	}
@@ -95,18 +96,18 @@ func (r *runner) give(p *netdb.Pool, name string) error {
 	if err != nil || c.Pool == nil {
 		return nil // it is full, or drains
 	}
-	got, err := r.book.Reserve(ctx, netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
+	got, err := r.book.Reserve(ctx, netdbtest.Who(ipam.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute})
 	r.book.Drop(c)
 	if err != nil {
 		return nil
 	}
-	l, err := r.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), got[0].ID, 0, netdb.Binding{HostInterface: "veth-" + name})
+	l, err := r.book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), got[0].ID, 0, ipam.Binding{HostInterface: "veth-" + name})
 	if err != nil {
 		return err
 	}
 	t := tenant{name: name, id: l.ID, place: l.Prefix(), hibernates: r.IntN(4) == 0}
 	if t.hibernates {
-		_, err = r.book.PauseAs(ctx, netdbtest.Who(netdb.ByClient, "paused"), l.ID, l.Rev, netdb.Sleep{Mode: netdb.Hibernate})
+		_, err = r.book.PauseAs(ctx, netdbtest.Who(ipam.ByClient, "paused"), l.ID, l.Rev, ipam.Sleep{Mode: ipam.Hibernate})
 	}
 	r.live = append(r.live, t)
 	r.say("%s has %s of pool %s, hibernates %v", name, l.Text(), p.Name, t.hibernates)
@@ -122,30 +123,30 @@ func (r *runner) end(i int) error {
 	if err != nil || !l.State.Open() {
 		return nil
 	}
-	rel, err := r.book.Release(context.Background(), netdbtest.Who(netdb.ByClient, "released"), l.ID, "", 0)
+	rel, err := r.book.Release(context.Background(), netdbtest.Who(ipam.ByClient, "released"), l.ID, "", 0)
 	if err == nil {
-		_, err = r.book.Confirm(context.Background(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), rel.ID, rel.Rev, nil)
+		_, err = r.book.Confirm(context.Background(), netdbtest.Who(ipam.ByWatchdog, "removal_confirmed"), rel.ID, rel.Rev, nil)
 	}
 	return err
 }
 
 // rest has what nobody lives with be cleared, and what cools be free.
-func (r *runner) rest(pools []*netdb.Pool) error {
+func (r *runner) rest(pools []*ipam.Pool) error {
 	ctx := context.Background()
 	leases, _ := r.book.Leases()
 	for _, l := range leases {
 		lives := slices.ContainsFunc(r.live, func(t tenant) bool { return t.place.Overlaps(l.Prefix()) })
-		if l.State != netdb.Quarantined || lives {
+		if l.State != ipam.Quarantined || lives {
 			continue
 		}
-		if _, err := r.book.ClearAt(ctx, netdbtest.Who(netdb.ByOperator, "cleared"), l.ID, l.Rev, nil); err != nil {
+		if _, err := r.book.ClearAt(ctx, netdbtest.Who(ipam.ByOperator, "cleared"), l.ID, l.Rev, nil); err != nil {
 			return err
 		}
 		r.say("%s is cleared", l.Text())
 	}
 	for _, p := range pools {
 		rested := r.book.Rested(p.UID, time.Nanosecond, nil, 3)
-		if _, err := r.book.Free(ctx, netdbtest.Who(netdb.ByReconciler, "rested"), rested, func(*netdb.Lease) error { return nil }); err != nil {
+		if _, err := r.book.Free(ctx, netdbtest.Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -229,16 +230,16 @@ func (r *runner) restored(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	for _, t := range r.live {
-		if l, err := r.book.Lease(t.id); leased[t.id] && (err != nil || t.hibernates && l.State != netdb.Paused) {
+		if l, err := r.book.Lease(t.id); leased[t.id] && (err != nil || t.hibernates && l.State != ipam.Paused) {
 			return fmt.Errorf("%s (hibernates: %v) had lease %s of %s; there is %+v, %w", t.name, t.hibernates, t.id, t.place, l, err)
 		}
 	}
 	for name, sent := range r.sent {
-		spec := netdb.PoolSpec{Name: name, Prefix: netip.MustParsePrefix("10.99.0.0/24"), Bridge: "rt0"}
+		spec := ipam.PoolSpec{Name: name, Prefix: netip.MustParsePrefix("10.99.0.0/24"), Bridge: "rt0"}
 		if sent == 1 {
 			continue
 		}
-		if _, err := r.book.SetPool(ctx, operator, netdb.PoolChange{Spec: spec, Generation: sent - 1, Drain: true}); !errors.Is(err, netdb.ErrStaleGeneration) {
+		if _, err := r.book.SetPool(ctx, operator, netdb.PoolChange{Spec: spec, Generation: sent - 1, Drain: true}); !errors.Is(err, ipam.ErrStaleGeneration) {
 			return fmt.Errorf("pool %s was at generation %d, and of %d the answer is: %w", name, sent, sent-1, err)
 		}
 	}
@@ -259,7 +260,7 @@ func (r *runner) whole(ctx context.Context, live []tenant) error {
 		for a := t.place.Addr(); t.place.Contains(a); a = a.Next() {
 			l, there := r.book.At(a)
 			w := r.book.Place(a).Withheld
-			if (!there || l.State == netdb.Cooling) && (w == nil || w.State != netdb.Quarantined) {
+			if (!there || l.State == ipam.Cooling) && (w == nil || w.State != ipam.Quarantined) {
 				return fmt.Errorf("%s of %s, who lives, is %+v", a, t.name, l)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
 
@@ -17,7 +17,7 @@ type poolKey struct {
 	family int
 }
 
-func keyOf(p *netdb.Pool) poolKey {
+func keyOf(p *ipam.Pool) poolKey {
 	if p.Prefix.Addr().Is4() {
 		return poolKey{p.Name, 4}
 	}
@@ -31,7 +31,7 @@ func keyOf(p *netdb.Pool) poolKey {
 // another is left out, as it would be refused there: its gateway could be that lease's.
 func (m *merged) mergePools(older, present *salvage.Found, source string) {
 	sent := make(map[poolKey]int64) // the last generation of each name
-	was := make(map[poolKey]*netdb.Pool)
+	was := make(map[poolKey]*ipam.Pool)
 	for _, n := range older.Names {
 		sent[poolKey{n.Name, n.Family}] = n.Generation
 	}
@@ -69,8 +69,8 @@ func (m *merged) mergePools(older, present *salvage.Found, source string) {
 			continue
 		}
 		m.unexplained = append(m.unexplained, fmt.Sprintf("pool %s (%s) of the %s is left out: the present book has %s of another pool", p.Name, p.Prefix, source, asItIs(is)))
-		names = append(slices.DeleteFunc(names, func(n netdb.PoolName) bool { return poolKey{n.Name, n.Family} == key }),
-			netdb.PoolName{Name: key.name, Family: key.family, Generation: sent[key]})
+		names = append(slices.DeleteFunc(names, func(n ipam.PoolName) bool { return poolKey{n.Name, n.Family} == key }),
+			ipam.PoolName{Name: key.name, Family: key.family, Generation: sent[key]})
 	}
 	for _, n := range names {
 		if !had[poolKey{n.Name, n.Family}] {
@@ -80,9 +80,9 @@ func (m *merged) mergePools(older, present *salvage.Found, source string) {
 }
 
 // leaseIn returns a row of a record that is in a pool of another one, outside of its own.
-func leaseIn(s *salvage.Found, p *netdb.Pool) *netdb.Lease {
-	i := slices.IndexFunc(s.Leases, func(l *netdb.Lease) bool {
-		return l.PoolUID != p.UID && l.Prefix().Overlaps(p.Prefix) && slices.ContainsFunc(s.Pools, func(own *netdb.Pool) bool { return own.UID == l.PoolUID })
+func leaseIn(s *salvage.Found, p *ipam.Pool) *ipam.Lease {
+	i := slices.IndexFunc(s.Leases, func(l *ipam.Lease) bool {
+		return l.PoolUID != p.UID && l.Prefix().Overlaps(p.Prefix) && slices.ContainsFunc(s.Pools, func(own *ipam.Pool) bool { return own.UID == l.PoolUID })
 	})
 	if i < 0 {
 		return nil
@@ -96,7 +96,7 @@ func (r *restorer) checkSubnets(context.Context) error {
 	for p, holder := range r.old.Subnets {
 		for _, pool := range r.Pools() {
 			inside := pool.Prefix.Overlaps(p) && p.Bits() > pool.Prefix.Bits()
-			if inside && !slices.ContainsFunc(pool.Exclude, func(x netdb.Range) bool { return x.Covers(p) }) {
+			if inside && !slices.ContainsFunc(pool.Exclude, func(x ipam.Range) bool { return x.Covers(p) }) {
 				return fmt.Errorf("table subnets, row %q, field cidr: %s was given to %q, and lies in pool %s (%s): have the configuration exclude it there, and run this again",
 					p, p, holder, pool.Name, pool.Prefix)
 			}
@@ -113,9 +113,9 @@ func (r *restorer) nameLinks(ctx context.Context) error {
 			r.explain("interface name %s: no port of a lease has it: it can be given again", n.Name)
 			continue
 		}
-		switch err := r.KeepHostName(ctx, r.who(netdb.ByReconciler), n); {
-		case errors.Is(err, netdb.ErrNotFound): // its sandbox has no address any more
-		case errors.Is(err, netdb.ErrNameTaken), errors.Is(err, netdb.ErrState), errors.Is(err, netdb.ErrInvalid):
+		switch err := r.KeepHostName(ctx, r.who(ipam.ByReconciler), n); {
+		case errors.Is(err, ipam.ErrNotFound): // its sandbox has no address any more
+		case errors.Is(err, ipam.ErrNameTaken), errors.Is(err, ipam.ErrState), errors.Is(err, ipam.ErrInvalid):
 			r.explain("interface name %s of sandbox uid %q: %v", n.Name, n.UID, err)
 		case err != nil:
 			return err
@@ -125,10 +125,10 @@ func (r *restorer) nameLinks(ctx context.Context) error {
 }
 
 // ownerOf fills in the interface whose lease records a link of the name.
-func (r *restorer) ownerOf(n *netdb.HostName) bool {
+func (r *restorer) ownerOf(n *ipam.HostName) bool {
 	leases, _ := r.Leases()
 	for _, l := range leases {
-		if l.HostInterface == n.Name && l.State != netdb.Cooling && l.UID != "" {
+		if l.HostInterface == n.Name && l.State != ipam.Cooling && l.UID != "" {
 			n.UID, n.Interface = l.UID, l.Interface
 			return true
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/reconciler"
@@ -30,7 +31,7 @@ func parts(ctx context.Context, cfg config.Config) (*Parts, error) {
 		return nil, err
 	}
 	prefix := netip.MustParsePrefix("10.8.64.0/24")
-	_, err = b.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, netdb.PoolSpec{Name: "default", Prefix: prefix, Gateway: netdb.FirstHost(prefix), Bridge: "rt0"})
+	_, err = b.EnsurePool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "configuration"}, ipam.PoolSpec{Name: "default", Prefix: prefix, Gateway: ipam.FirstHost(prefix), Bridge: "rt0"})
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -172,7 +173,7 @@ func (v *verdict) judge(dir string, cfg config.Config, image faultfs.Image) (err
 	leases, _ := b.Leases()
 	reserved := 0
 	for _, l := range leases {
-		if l.State == netdb.Reserved {
+		if l.State == ipam.Reserved {
 			reserved++
 		}
 	}

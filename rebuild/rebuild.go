@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/salvage"
@@ -28,7 +29,7 @@ type Rebuild struct {
 	done func(*restorer, *Report)
 
 	// passOver decides which of two leases an address is of; it may change old.Leases.
-	passOver func(gone func(*netdb.Lease) bool)
+	passOver func(gone func(*ipam.Lease) bool)
 }
 
 // Parts are what a rebuild needs of a daemon.
@@ -106,7 +107,7 @@ func (r *Rebuild) replace(ctx context.Context, s Swap, old salvage.Found, finish
 		return report, err
 	}
 	if err == nil {
-		report.Aside, err = s.finish(netdb.Now().Wall)
+		report.Aside, err = s.finish(ipam.Now().Wall)
 	}
 	if err == nil {
 		return report, nil
@@ -188,7 +189,7 @@ func (r *Rebuild) salvage(strange bool) (salvage.Found, error) {
 
 // finish moves in what an earlier run had made and could not move.
 func (r *Rebuild) finish(s Swap) (*Report, error) {
-	aside, err := s.finish(netdb.Now().Wall)
+	aside, err := s.finish(ipam.Now().Wall)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -37,16 +38,16 @@ type Report struct {
 
 // A Row is one address of the new book.
 type Row struct {
-	Address    string            `json:"address"`
-	State      netdb.State       `json:"state"`
-	Sandbox    string            `json:"sandbox,omitempty"`
-	LeaseID    string            `json:"lease_id"`
-	Kept       bool              `json:"lease_id_kept"` // it was the old lease's, too
-	Containers []netdb.Container `json:"containers,omitempty"`
-	Was        netdb.State       `json:"was,omitempty"`      // in the old book; "" when that is unknown
-	Evidence   json.RawMessage   `json:"evidence,omitempty"` // why it is quarantined
-	Hold       string            `json:"hold,omitempty"`     // why only an operator clears it
-	NoPool     bool              `json:"no_pool,omitempty"`  // no pool has it: it is beside them, until one does
+	Address    string           `json:"address"`
+	State      ipam.State       `json:"state"`
+	Sandbox    string           `json:"sandbox,omitempty"`
+	LeaseID    string           `json:"lease_id"`
+	Kept       bool             `json:"lease_id_kept"` // it was the old lease's, too
+	Containers []ipam.Container `json:"containers,omitempty"`
+	Was        ipam.State       `json:"was,omitempty"`      // in the old book; "" when that is unknown
+	Evidence   json.RawMessage  `json:"evidence,omitempty"` // why it is quarantined
+	Hold       string           `json:"hold,omitempty"`     // why only an operator clears it
+	NoPool     bool             `json:"no_pool,omitempty"`  // no pool has it: it is beside them, until one does
 }
 
 // report describes the book as it is now.
@@ -58,7 +59,7 @@ func (r *restorer) report() *Report {
 			named[s.LeaseID] = true
 		}
 	}
-	was := make(map[string]netdb.State)
+	was := make(map[string]ipam.State)
 	for _, l := range r.old.Leases {
 		named[l.ID], was[l.Addr.String()] = true, l.State
 	}
@@ -87,13 +88,13 @@ func reportOf(b *netdb.Book) *Report {
 	leases, _ := b.Leases()
 	for _, l := range leases {
 		row := Row{Address: l.Addr.String(), State: l.State, Sandbox: l.Sandbox, LeaseID: l.ID, Containers: l.Containers}
-		if l.State != netdb.Quarantined && l.State != netdb.Cooling {
+		if l.State != ipam.Quarantined && l.State != ipam.Cooling {
 			out.Leases = append(out.Leases, row)
 			continue
 		}
 		row.Evidence = l.Evidence
 		row.Hold = l.Hold
-		kept := l.State == netdb.Cooling
+		kept := l.State == ipam.Cooling
 		for _, s := range census.ParseEvidence(l.Evidence) {
 			if s.Witness == census.Book {
 				kept, row.Sandbox = true, cmp.Or(row.Sandbox, s.Sandbox)
@@ -219,7 +220,7 @@ func (a Row) until() string {
 	switch {
 	case a.NoPool:
 		return "a pool has it, and then as there"
-	case a.State == netdb.Cooling:
+	case a.State == ipam.Cooling:
 		return "its cooldown is over"
 	case a.Hold != "":
 		return "ipamctl quarantine clear " + a.Address
@@ -227,7 +228,7 @@ func (a Row) until() string {
 	return "it has not been seen for long enough"
 }
 
-func containersOf(cs []netdb.Container) string {
+func containersOf(cs []ipam.Container) string {
 	var names []string
 	for _, c := range cs {
 		names = append(names, c.Namespace+"/"+c.ID)

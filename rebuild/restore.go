@@ -12,14 +12,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/salvage"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/workload"
 )
 
-func (r *restorer) who(actor netdb.Actor) netdb.Who {
-	return netdb.Who{Actor: actor, Peer: "ipamd " + r.verb, Reason: netdb.Rebuilt}
+func (r *restorer) who(actor ipam.Actor) ipam.Who {
+	return ipam.Who{Actor: actor, Peer: "ipamd " + r.verb, Reason: ipam.Rebuilt}
 }
 
 // A restorer fills a new book: from the witnesses, and from what could be read
@@ -44,10 +45,10 @@ type restorer struct {
 
 // Adopt is the reconciler's. It takes away the id of a lease that the old book
 // saw end: an id is never used again, and the new one has not seen it.
-func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error) {
-	i := slices.IndexFunc(r.old.Leases, func(l *netdb.Lease) bool { return l.ID == a.ID && a.ID != "" })
+func (r *restorer) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
+	i := slices.IndexFunc(r.old.Leases, func(l *ipam.Lease) bool { return l.ID == a.ID && a.ID != "" })
 	switch {
-	case r.old.Ended[a.ID] || i >= 0 && r.old.Leases[i].State == netdb.Cooling:
+	case r.old.Ended[a.ID] || i >= 0 && r.old.Leases[i].State == ipam.Cooling:
 		a.ID = ""
 	case i >= 0 && r.old.Leases[i].Addr == a.Addr && r.old.Leases[i].Sandbox == a.Sandbox:
 		r.asItWas(&a, r.old.Leases[i])
@@ -56,7 +57,7 @@ func (r *restorer) Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (
 }
 
 // asItWas completes an adoption by what only the old book knows of the lease.
-func (r *restorer) asItWas(a *netdb.Adoption, l *netdb.Lease) {
+func (r *restorer) asItWas(a *ipam.Adoption, l *ipam.Lease) {
 	a.Attempt, a.Labels, a.Created, a.PoolUID = l.Attempt, l.Labels, l.Created, l.PoolUID
 	if a.Sleep = r.old.Sleeps[l.ID]; a.Sleep == nil {
 		return
@@ -86,7 +87,7 @@ func (r *restorer) recordRuntime(ctx context.Context) error {
 	if r.old.Runtime == "" {
 		return nil
 	}
-	return r.NoteRuntime(ctx, r.who(netdb.ByOperator), r.old.Runtime, true)
+	return r.NoteRuntime(ctx, r.who(ipam.ByOperator), r.old.Runtime, true)
 }
 
 // before is what comes ahead of the first pass: what the old book had quarantined is
@@ -94,7 +95,7 @@ func (r *restorer) recordRuntime(ctx context.Context) error {
 // gets the very lease that it had.
 func (r *restorer) before(ctx context.Context) error {
 	for _, l := range r.old.Leases {
-		if l.State == netdb.Quarantined {
+		if l.State == ipam.Quarantined {
 			if err := r.quarantine(ctx, l, l.Evidence, r.testimonyOf(l)); err != nil {
 				return err
 			}
@@ -136,7 +137,7 @@ func (r *restorer) keepPrefixes(ctx context.Context) error {
 
 // own returns what shows that the owner of a lease lives. The rest of a delegated prefix is
 // no lease that could be given back.
-func (r *restorer) own(l *netdb.Lease) []census.Sighting {
+func (r *restorer) own(l *ipam.Lease) []census.Sighting {
 	if isRest(l) {
 		return nil
 	}
@@ -145,7 +146,7 @@ func (r *restorer) own(l *netdb.Lease) []census.Sighting {
 
 // restore gives a lease back to its owner, in the state that it had, unless
 // another workload is seen with the address, too.
-func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sighting) error {
+func (r *restorer) restore(ctx context.Context, l *ipam.Lease, own []census.Sighting) error {
 	if others := r.leases.Strangers(l, workload.SeenOf(r.census, l)); len(others) > 0 {
 		r.held[l.Addr] = true
 		r.explain("%s: the old book gave it to sandbox %q, who lives; but the %s witness sees it under another one as well%s",
@@ -158,13 +159,13 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		said.disputed = true
 		return r.quarantine(ctx, l, nil, said)
 	}
-	a := netdb.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
+	a := ipam.Adoption{Addr: l.Addr, PrefixLen: l.PrefixLen, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface,
 		Binding: r.binding(ctx, l, own)}
 	if len(own) > 0 {
 		a.Evidence = evidenceOf(own)
 	}
 	r.asItWas(&a, l)
-	back, err := r.Book.Adopt(ctx, r.who(netdb.ByReconciler), a)
+	back, err := r.Book.Adopt(ctx, r.who(ipam.ByReconciler), a)
 	switch {
 	case refused(err):
 		r.explain("%s: the old book gave it to sandbox %q, who lives; but: %v", l.Addr, l.Sandbox, err)
@@ -173,10 +174,10 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 		return err
 	}
 	switch l.State {
-	case netdb.Paused:
-		_, err = r.Pause(ctx, r.who(netdb.ByReconciler), back.ID, back.Rev)
-	case netdb.Releasing: // never bound again: its removal is to be confirmed
-		_, err = r.ReleaseAt(ctx, r.who(netdb.ByOperator), back.ID, back.Rev, nil)
+	case ipam.Paused:
+		_, err = r.Pause(ctx, r.who(ipam.ByReconciler), back.ID, back.Rev)
+	case ipam.Releasing: // never bound again: its removal is to be confirmed
+		_, err = r.ReleaseAt(ctx, r.who(ipam.ByOperator), back.ID, back.Rev, nil)
 	}
 	return err
 }
@@ -185,14 +186,14 @@ func (r *restorer) restore(ctx context.Context, l *netdb.Lease, own []census.Sig
 // refused by the new book, too. It comes before any lease is back, so that it releases
 // none: the attempt that a lease was of is not known any more.
 func (r *restorer) cancel(ctx context.Context) error {
-	now := netdb.Now()
+	now := ipam.Now()
 	for _, c := range r.old.Cancelled {
 		if now.Since(c.At) >= r.tombstone {
 			continue
 		}
-		_, err := r.Cancel(ctx, r.who(netdb.ByReconciler), c.UID, c.Attempt)
+		_, err := r.Cancel(ctx, r.who(ipam.ByReconciler), c.UID, c.Attempt)
 		switch {
-		case errors.Is(err, netdb.ErrInvalid), errors.Is(err, netdb.ErrTombstones):
+		case errors.Is(err, ipam.ErrInvalid), errors.Is(err, ipam.ErrTombstones):
 			r.explain("attempt %d of sandbox uid %q was cancelled, and is not any more: %v", c.Attempt, c.UID, err)
 		case err != nil:
 			return err
@@ -203,30 +204,30 @@ func (r *restorer) cancel(ctx context.Context) error {
 
 // binding is how a lease is used: its recorded plumbing, and those of its
 // containers that are there.
-func (r *restorer) binding(ctx context.Context, l *netdb.Lease, own []census.Sighting) netdb.Binding {
-	b := netdb.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: r.plug(ctx, l)}
+func (r *restorer) binding(ctx context.Context, l *ipam.Lease, own []census.Sighting) ipam.Binding {
+	b := ipam.Binding{Netns: l.Netns, HostInterface: l.HostInterface, MAC: l.MAC, Plug: r.plug(ctx, l)}
 	if !r.runtime || len(own) == 0 {
 		b.Containers = slices.Clone(l.Containers)
 	}
 	for _, s := range own {
-		if c := (netdb.Container{Namespace: s.Namespace, ID: s.Container}); s.Witness == census.Runtime && !slices.Contains(b.Containers, c) {
+		if c := (ipam.Container{Namespace: s.Namespace, ID: s.Container}); s.Witness == census.Runtime && !slices.Contains(b.Containers, c) {
 			b.Containers = append(b.Containers, c)
 		}
 	}
-	slices.SortFunc(b.Containers, netdb.Container.Compare)
+	slices.SortFunc(b.Containers, ipam.Container.Compare)
 	return b
 }
 
 // plug is what the old book has of a lease's plumbing, as far as it is of this boot and of the links
 // and namespaces that have its names now. A book may be as old as a backup: names are used again, and what they
 // are now is recorded anew.
-func (r *restorer) plug(ctx context.Context, l *netdb.Lease) netdb.Plug {
-	boot, is := netdb.Now().BootID, l.Plug
+func (r *restorer) plug(ctx context.Context, l *ipam.Lease) ipam.Plug {
+	boot, is := ipam.Now().BootID, l.Plug
 	switch {
 	case !is.OfBoot(boot) && workload.NeverSeen(l, boot): // of an older ipamd
-		return netdb.Plug{Boot: boot, Unseen: true}
+		return ipam.Plug{Boot: boot, Unseen: true}
 	case !is.OfBoot(boot):
-		return netdb.Plug{}
+		return ipam.Plug{}
 	}
 	index, inode := r.plugOf(ctx, l.HostInterface, l.Netns)
 	if is.Index != index {
@@ -250,7 +251,7 @@ type testimony struct {
 // testimonyOf is what the old book records of an address. One that an operator
 // held, one of a paused sandbox, one of whose row nothing else could be read, and
 // one whose containers no runtime could be asked about are an operator's to clear.
-func (r *restorer) testimonyOf(l *netdb.Lease) testimony {
+func (r *restorer) testimonyOf(l *ipam.Lease) testimony {
 	s := census.Sighting{Addr: l.Addr, Witness: census.Book, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}
 	t := testimony{hold: l.Hold}
@@ -258,12 +259,12 @@ func (r *restorer) testimonyOf(l *netdb.Lease) testimony {
 	case l.State == "":
 		s.Note = "the book before the rebuild had a row of it that cannot be read"
 		t.hold = cmp.Or(t.hold, "nothing would show a paused sandbox that has it")
-	case l.State == netdb.Paused:
+	case l.State == ipam.Paused:
 		t.hold = cmp.Or(t.hold, "nothing would show its sandbox, which is paused")
-	case r.absent && len(l.Containers) > 0 && (l.State.Open() || l.State == netdb.Releasing):
+	case r.absent && len(l.Containers) > 0 && (l.State.Open() || l.State == ipam.Releasing):
 		t.hold = cmp.Or(t.hold, "the runtime that its containers are in did not answer")
 	}
-	if len(t.hold) > netdb.MaxNote || !utf8.ValidString(t.hold) {
+	if len(t.hold) > ipam.MaxNote || !utf8.ValidString(t.hold) {
 		t.hold = "the old book held it back, in words that cannot be stored"
 	}
 	t.seen = []census.Sighting{s}

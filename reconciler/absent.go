@@ -1,7 +1,7 @@
 package reconciler
 
 import (
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -10,13 +10,13 @@ import (
 // only: a restart starts again.
 type misses struct {
 	count int // of whole and complete passes, at most policy.misses
-	since netdb.Stamp
+	since ipam.Stamp
 }
 
 // absent reports whether there is no sign of a lease's workload: no witness
 // sees the address, and the runtime shows no container of it. Where there is no
 // runtime to ask, nothing shows the containers that a lease records.
-func (v *view) absent(l *netdb.Lease) bool {
+func (v *view) absent(l *ipam.Lease) bool {
 	return len(workload.SeenOf(v.census, l)) == 0 && len(v.of(l)) == 0 && (v.runtime || len(l.Containers) == 0)
 }
 
@@ -25,11 +25,11 @@ func (v *view) absent(l *netdb.Lease) bool {
 // hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its
 // bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone. That
 // of a plugin which was killed before it plugged only the kernel can end.
-func (v *view) mayBeDead(l *netdb.Lease) bool {
+func (v *view) mayBeDead(l *ipam.Lease) bool {
 	if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 		return false
 	}
-	return l.State == netdb.Bound || l.State == netdb.Paused && v.now.Rebooted(l.Since) && v.mode(l) == netdb.Freeze
+	return l.State == ipam.Bound || l.State == ipam.Paused && v.now.Rebooted(l.Since) && v.mode(l) == ipam.Freeze
 }
 
 // missed counts which leases that may be dead are absent, and which have been for
@@ -40,7 +40,7 @@ func (v *view) mayBeDead(l *netdb.Lease) bool {
 // pass, neither counts nor takes back. One sighting starts all over.
 func (v *view) missed(before map[string]misses) (after map[string]misses, absent int, overdue map[string]bool) {
 	after, overdue = make(map[string]misses), make(map[string]bool)
-	counts := func(l *netdb.Lease) bool { return v.whole && v.census.CompleteAbout(l.Addr) }
+	counts := func(l *ipam.Lease) bool { return v.whole && v.census.CompleteAbout(l.Addr) }
 	for _, l := range v.book {
 		if !v.mayBeDead(l) || !v.absent(l) {
 			continue

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -43,7 +43,7 @@ type slowBook struct {
 	lists atomic.Int32
 }
 
-func (b *slowBook) Leases() ([]*netdb.Lease, int64) {
+func (b *slowBook) Leases() ([]*ipam.Lease, int64) {
 	b.lists.Add(1)
 	wait(ctx, b.takes)
 	return b.Book.Leases()
@@ -84,7 +84,7 @@ type leash struct {
 	free chan struct{}
 }
 
-func (l leash) Gone(context.Context, *netdb.Lease, *workload.Leases) (bool, error) {
+func (l leash) Gone(context.Context, *ipam.Lease, *workload.Leases) (bool, error) {
 	<-l.free
 	return false, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -30,7 +30,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		err := r.keep(ctx, s)
 		s.end(err)
 		r.pulse.Beat()
-		if errors.Is(err, netdb.ErrQuarantineFull) {
+		if errors.Is(err, ipam.ErrQuarantineFull) {
 			findings = append(findings, Finding{Kind: quarantineFull, Addr: s.Addr, Source: quarantinedFor(s.evidence), Repair: "ipamctl quarantine ls",
 				Detail: s.Reason + "; it is not quarantined, because quarantined addresses have their share of the pool already. While it is seen it is not given"})
 		}
@@ -62,20 +62,20 @@ func (e errKept) Error() string { return e.why }
 // end writes down what a step came to.
 func (s *step) end(err error) {
 	var kept errKept
-	var owned *netdb.OwnedError
+	var owned *ipam.OwnedError
 	switch {
 	case err == nil:
 		s.Result = Done
 	case errors.As(err, &kept):
 		s.Result, s.Reason = Skipped, s.Reason+"; but "+kept.why
-	case errors.Is(err, netdb.ErrStale), errors.Is(err, netdb.ErrGone), errors.Is(err, netdb.ErrState), errors.As(err, &owned):
+	case errors.Is(err, ipam.ErrStale), errors.Is(err, ipam.ErrGone), errors.Is(err, ipam.ErrState), errors.As(err, &owned):
 		s.Result = Skipped // the next pass looks again
 	default:
 		s.Result, s.Err = Skipped, err.Error()
 	}
 }
 
-func by(reason string) netdb.Who { return netdb.Who{Actor: netdb.ByReconciler, Reason: reason} }
+func by(reason string) ipam.Who { return ipam.Who{Actor: ipam.ByReconciler, Reason: reason} }
 
 func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	l := s.lease
@@ -91,7 +91,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		}
 		l, err = r.Book.Bind(ctx, by(why), l.ID, l.Rev, s.bind)
 	case Quarantine:
-		if l, err = r.Book.QuarantineAt(ctx, by(netdb.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
+		if l, err = r.Book.QuarantineAt(ctx, by(ipam.SeenOnWire), s.Addr, s.rev(), s.evidence); err == nil {
 			s.LeaseID = l.ID
 		}
 	case ConflictSeen:
@@ -102,7 +102,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 	case ConflictOver:
 		_, err = r.Book.ConflictOverAt(ctx, by(ConflictOver), l.ID, l.Rev, s.evidence)
 	case Pause:
-		_, err = r.Book.Pause(ctx, by(netdb.RuntimePaused), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by(ipam.RuntimePaused), l.ID, l.Rev)
 	case Still:
 		_, err = r.Book.Still(ctx, by("seen_still"), l.ID, l.Rev)
 	case Resume:
@@ -113,7 +113,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		return fmt.Errorf("%s %s: no such step", s.Kind, s.Addr)
 	}
 	if err == nil && s.paused {
-		_, err = r.Book.Pause(ctx, by(netdb.RuntimePaused), l.ID, l.Rev)
+		_, err = r.Book.Pause(ctx, by(ipam.RuntimePaused), l.ID, l.Rev)
 	}
 	return err
 }
@@ -143,7 +143,7 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 
 // stillUnseen is asked in the transaction that has a quarantined address cool: what a
 // plan was made of may be a thousand steps old by then.
-func (r *Reconciler) stillUnseen(l *netdb.Lease) func() error {
+func (r *Reconciler) stillUnseen(l *ipam.Lease) func() error {
 	return func() error {
 		switch now := workload.About(r.Board, l); {
 		case len(now.Seen) > 0:

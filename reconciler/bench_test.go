@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // BenchmarkPlan is what a pass over 1 000 leases with 1 000 containers and
@@ -16,12 +16,12 @@ func BenchmarkPlan(b *testing.B) {
 	const n = 1000
 	board := census.NewBoard(runtime, netns)
 	scopes := map[census.Witness]map[string][]census.Sighting{runtime: {}, netns: {}}
-	var book []*netdb.Lease
+	var book []*ipam.Lease
 	addr := netip.MustParseAddr("10.8.64.2")
 	for i := range n {
 		id, sandbox, port := fmt.Sprint("c", i), fmt.Sprint("s", i), fmt.Sprint("veth", i)
-		book = append(book, &netdb.Lease{ID: fmt.Sprint("l", i), Addr: addr, State: bound, Sandbox: sandbox, UID: sandbox, Interface: "eth0",
-			Since: boot, Containers: []netdb.Container{{Namespace: "default", ID: id}}, HostInterface: port, Netns: "/run/netns/" + sandbox})
+		book = append(book, &ipam.Lease{ID: fmt.Sprint("l", i), Addr: addr, State: bound, Sandbox: sandbox, UID: sandbox, Interface: "eth0",
+			Since: boot, Containers: []ipam.Container{{Namespace: "default", ID: id}}, HostInterface: port, Netns: "/run/netns/" + sandbox})
 		scopes[runtime][id] = []census.Sighting{{Addr: addr, Namespace: "default", Container: id, Sandbox: sandbox, Task: taskRunning}}
 		scopes[netns][port] = []census.Sighting{{Addr: addr, Port: port, Netns: fmt.Sprint("nsid:", i)}}
 		addr = addr.Next()
@@ -30,7 +30,7 @@ func BenchmarkPlan(b *testing.B) {
 		board.Replace(w, all, nil)
 	}
 	p := worldOf().policy
-	p.place = func(netip.Addr) netdb.Place { return netdb.Place{Usable: true} }
+	p.place = func(netip.Addr) ipam.Place { return ipam.Place{Usable: true} }
 	b.ReportAllocs()
 	for b.Loop() {
 		c := board.Census()

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // lookBeside looks for the addresses that no lease has in the namespaces that no witness reads: a
 // sandbox may live there whose lease a book that is made anew does not have, as after a
 // bridge was deleted and made again.
-func (r *Reconciler) lookBeside(ctx context.Context, book []*netdb.Lease) {
+func (r *Reconciler) lookBeside(ctx context.Context, book []*ipam.Lease) {
 	if r.Beside == nil {
 		return
 	}
@@ -28,12 +28,12 @@ func (r *Reconciler) lookBeside(ctx context.Context, book []*netdb.Lease) {
 }
 
 // unheldOf returns which addresses no lease has, open or releasing.
-func unheldOf(book []*netdb.Lease) func(netip.Addr) bool {
+func unheldOf(book []*ipam.Lease) func(netip.Addr) bool {
 	held := make(map[netip.Addr]bool)
-	var prefixes []*netdb.Lease
+	var prefixes []*ipam.Lease
 	for _, l := range book {
 		switch {
-		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
+		case l.State == ipam.Cooling || l.State == ipam.Quarantined:
 		case l.PrefixLen != 0:
 			prefixes = append(prefixes, l)
 		default:
@@ -44,7 +44,7 @@ func unheldOf(book []*netdb.Lease) func(netip.Addr) bool {
 }
 
 // addBeside has addresses count as seen that are beside the bridges, and that no lease has.
-func addBeside(c census.Census, at map[netip.Addr]string, book []*netdb.Lease) census.Census {
+func addBeside(c census.Census, at map[netip.Addr]string, book []*ipam.Lease) census.Census {
 	if len(at) == 0 {
 		return c
 	}

@@ -3,7 +3,7 @@ package reconciler
 import (
 	"fmt"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -36,7 +36,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		if l.State.Open() {
 			open++
 		}
-		if l.State == netdb.Bound && !v.gone[l.ID] && !workload.ByKernelAlone(l) && !netdb.IsSlotUID(l.UID) {
+		if l.State == ipam.Bound && !v.gone[l.ID] && !workload.ByKernelAlone(l) && !ipam.IsSlotUID(l.UID) {
 			bound++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -21,11 +21,11 @@ func TestBrakes(t *testing.T) {
 	late := func(a string) []line { return []line{lease(a, reserved, "R", age(time.Hour))} }
 	lateToo := func(a string) []line { return late("10.8.64.2" + a[len("10.8.64."):]) }
 	other := container("other")
-	kernels := func(l *netdb.Lease) {
+	kernels := func(l *ipam.Lease) {
 		l.Labels, l.Netns, l.HostInterface = map[string]string{workload.ShownByLabel: "kernel"}, "/run/netns/g", "veth9"
 	}
 	// The machine was booted since: no namespace of before is there.
-	before := func(l *netdb.Lease) { kernels(l); l.Plug = netdb.Plug{Boot: "before", Index: 7, Inode: 4026532000} }
+	before := func(l *ipam.Lease) { kernels(l); l.Plug = ipam.Plug{Boot: "before", Index: 7, Inode: 4026532000} }
 	rebooted := func(a string) []line { return []line{lease(a, bound, "G", before), overdue(a)} }
 	aside := func(w *world) {
 		lease("10.8.64.9", quarantine, "")(w)
@@ -49,7 +49,7 @@ func TestBrakes(t *testing.T) {
 		"an empty list, nothing to release":      {[]line{lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 0, ""},
 		"an empty list, a reservation is late":   {[]line{many(1, late), lease("10.8.64.99", bound, "G", containers("c1"))}, 0, 0, 1, "no container at all"},
 		"an empty list, and nothing is bound":    {[]line{many(20, late)}, 0, 20, 0, ""},
-		"an empty list, beside a warm slot":      {[]line{many(1, late), lease("10.8.64.99", bound, "G", func(l *netdb.Lease) { l.UID = netdb.SlotUID("s") })}, 0, 1, 0, ""},
+		"an empty list, beside a warm slot":      {[]line{many(1, late), lease("10.8.64.99", bound, "G", func(l *ipam.Lease) { l.UID = ipam.SlotUID("s") })}, 0, 1, 0, ""},
 		"an empty list, confirmed":               {[]line{many(3, gone), confirmed}, 3, 0, 0, ""},
 		"the proof of another runtime is none":   {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"nor does it end reservations":           {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
@@ -61,16 +61,16 @@ func TestBrakes(t *testing.T) {
 		"fifty of before the boot":               {[]line{many(50, rebooted)}, 50, 0, 0, ""},
 		"fifty of before the boot, seen too few": {[]line{many(50, func(a string) []line { return rebooted(a)[:1] })}, 0, 0, 0, ""},
 		"six of a port that came back": {[]line{many(6, func(a string) []line {
-			return []line{lease(a, bound, "G", before, func(l *netdb.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
+			return []line{lease(a, bound, "G", before, func(l *ipam.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
 		})}, 0, 0, 6, "6 of 6 open leases"},
 		"six of this boot, of which an era began": {[]line{many(6, func(a string) []line {
-			return []line{lease(a, bound, "G", before, func(l *netdb.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
+			return []line{lease(a, bound, "G", before, func(l *ipam.Lease) { l.Plug.Boot = boot.BootID }), overdue(a)}
 		}), nextEra}, 0, 0, 6, "6 of 6 open leases"},
 		"six of before the boot, of a runtime":    {[]line{other, many(6, func(a string) []line { return []line{lease(a, bound, "G", before, containers("c"+a)), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},
 		"of before the boot, another runtime":     {[]line{many(6, rebooted), anotherRuntime}, 0, 0, 6, "another runtime answers"},
 		"and one that a runtime has, beside it":   {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99"), lease("10.8.64.98", bound, "H", containers("c1"))}, 0, 0, 1, "no container at all, but the book has 1 bound"},
 		"who says so and has a container, has it": {[]line{lease("10.8.64.99", bound, "G", kernels, containers("c1")), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
-		"who says so and has no port, has it":     {[]line{lease("10.8.64.99", bound, "G", kernels, func(l *netdb.Lease) { l.Netns, l.HostInterface = "", "" }), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
+		"who says so and has no port, has it":     {[]line{lease("10.8.64.99", bound, "G", kernels, func(l *ipam.Lease) { l.Netns, l.HostInterface = "", "" }), overdue("10.8.64.99")}, 0, 0, 1, "no container at all"},
 		"an empty list of no runtime":             {[]line{noRuntime, lease("10.8.64.99", bound, "G"), overdue("10.8.64.99")}, 1, 0, 0, ""},
 		"late reservations are no brake":          {[]line{other, many(20, late)}, 0, 20, 0, ""},
 		"but are held by one":                     {[]line{other, many(6, gone), many(3, lateToo)}, 0, 0, 9, "6 of 9 open leases"},

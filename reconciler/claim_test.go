@@ -6,18 +6,18 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // told is the evidence of a quarantine: what the lines show.
-func told(lines ...line) func(*netdb.Lease) {
+func told(lines ...line) func(*ipam.Lease) {
 	w := worldOf(lines...)
-	return func(l *netdb.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
+	return func(l *ipam.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
 }
 
 // held is told with an operator's hold on top.
-func held(lines ...line) func(*netdb.Lease) {
-	return func(l *netdb.Lease) {
+func held(lines ...line) func(*ipam.Lease) {
+	return func(l *ipam.Lease) {
 		told(lines...)(l)
 		setAside(l)
 	}
@@ -34,7 +34,7 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 		return container("c1", append([]func(*body){owner("A"), ip(a2), runs, home("veth1"), old}, more...)...)
 	}
 	for name, tt := range map[string]struct {
-		evidence func(*netdb.Lease)
+		evidence func(*ipam.Lease)
 		sandbox  string
 		now      []line
 		adopt    bool
@@ -57,8 +57,8 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 		"an operator set it aside":                {held(wire), "", []line{its()}, false},
 		"a rebuild kept it back":                  {told(seen(census.Book, a2)), "", []line{its()}, false},
 		"somebody held it before":                 {told(wire), "B", []line{its(), wire}, false},
-		"evidence that nobody can read":           {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
-		"evidence of nothing":                     {func(l *netdb.Lease) { l.Evidence = json.RawMessage(`[]`) }, "", []line{its()}, false},
+		"evidence that nobody can read":           {func(l *ipam.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
+		"evidence of nothing":                     {func(l *ipam.Lease) { l.Evidence = json.RawMessage(`[]`) }, "", []line{its()}, false},
 		"a younger claim, and a stranger's port":  {told(seen(netns, a2, port("veth9"))), "", []line{its(since(time.Minute)), wire}, true},
 		"a younger claim, and an operator's word": {held(wire), "", []line{its(since(time.Minute))}, false},
 	} {

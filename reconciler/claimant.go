@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -24,10 +24,10 @@ func (v *view) index() {
 		}
 	}
 	v.containers, v.leases = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book)
-	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string][]*netdb.Lease)
+	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string][]*ipam.Lease)
 	for _, l := range v.book {
 		v.ids[l.ID] = l.Addr
-		if l.State.Open() || l.State == netdb.Releasing {
+		if l.State.Open() || l.State == ipam.Releasing {
 			v.ports[l.HostInterface] = append(v.ports[l.HostInterface], l)
 		}
 	}
@@ -35,13 +35,13 @@ func (v *view) index() {
 
 // of returns what the runtime shows of a lease's containers. A container is there
 // whatever its task does.
-func (v *view) of(l *netdb.Lease) []census.Sighting { return v.containers.Of(l, v.leases) }
+func (v *view) of(l *ipam.Lease) []census.Sighting { return v.containers.Of(l, v.leases) }
 
-func containerOf(s census.Sighting) netdb.Container { return workload.Seen(s).Container }
+func containerOf(s census.Sighting) ipam.Container { return workload.Seen(s).Container }
 
 // shows reports whether the runtime shows a container that a lease records.
-func (v *view) shows(l *netdb.Lease) bool {
-	return slices.ContainsFunc(l.Containers, func(c netdb.Container) bool { return len(v.containers.At(c)) > 0 })
+func (v *view) shows(l *ipam.Lease) bool {
+	return slices.ContainsFunc(l.Containers, func(c ipam.Container) bool { return len(v.containers.At(c)) > 0 })
 }
 
 // A claimant is one workload whose labels claim an address: the containers of
@@ -103,14 +103,14 @@ func (c claimant) name() string {
 func (c claimant) unfit() string {
 	for what, label := range map[string]string{"owner": c.sandbox, "uid": c.uid} {
 		switch {
-		case len(label) > netdb.MaxName:
-			return fmt.Sprintf("its %s label has %d bytes, and a lease's name has %d at most (%.40q…)", what, len(label), netdb.MaxName, label)
+		case len(label) > ipam.MaxName:
+			return fmt.Sprintf("its %s label has %d bytes, and a lease's name has %d at most (%.40q…)", what, len(label), ipam.MaxName, label)
 		case !utf8.ValidString(label):
 			return fmt.Sprintf("its %s label %.40q is no UTF-8", what, label)
 		}
 	}
-	if n := len(containersOf(c.containers)); n > netdb.MaxContainers {
-		return fmt.Sprintf("it has %d containers, and a lease records %d at most", n, netdb.MaxContainers)
+	if n := len(containersOf(c.containers)); n > ipam.MaxContainers {
+		return fmt.Sprintf("it has %d containers, and a lease records %d at most", n, ipam.MaxContainers)
 	}
 	return ""
 }
@@ -118,7 +118,7 @@ func (c claimant) unfit() string {
 // mayHave reports whether what the row says does not speak against the claim:
 // there is no row, the claim is newer, or the row is a quarantine that the
 // claimant explains.
-func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
+func (c claimant) mayHave(row *ipam.Lease, seen []census.Sighting) bool {
 	return row == nil || c.newer(row) || c.explains(row, seen)
 }
 
@@ -127,9 +127,9 @@ func (c claimant) mayHave(row *netdb.Lease, seen []census.Sighting) bool {
 // or one port on which it may be that is the only one that shows the address
 // now, too. Such a quarantine is made while the runtime is silent. Evidence of
 // any other is for a person to judge.
-func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
+func (c claimant) explains(row *ipam.Lease, seen []census.Sighting) bool {
 	then := census.ParseEvidence(row.Evidence)
-	if row.State != netdb.Quarantined || row.Sandbox != "" || len(then) == 0 {
+	if row.State != ipam.Quarantined || row.Sandbox != "" || len(then) == 0 {
 		return false
 	}
 	wired, port := false, ""
@@ -157,7 +157,7 @@ func (c claimant) explains(row *netdb.Lease, seen []census.Sighting) bool {
 
 // newer reports whether the claim began after a row entered its state. The
 // one container whose claim is older was known when the row was written.
-func (c claimant) newer(row *netdb.Lease) bool {
+func (c claimant) newer(row *ipam.Lease) bool {
 	return !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
 		return !s.At.After(row.Since.Wall)
 	})
@@ -166,8 +166,8 @@ func (c claimant) newer(row *netdb.Lease) bool {
 // binding is what is known of how a workload uses an address: its containers,
 // and the port and the MAC when one namespace alone has the address, in which one of
 // them lives. The namespace's path cannot be seen from here.
-func (v *view) binding(containers, seen []census.Sighting) netdb.Binding {
-	b := netdb.Binding{Containers: containersOf(containers)}
+func (v *view) binding(containers, seen []census.Sighting) ipam.Binding {
+	b := ipam.Binding{Containers: containersOf(containers)}
 	var wire []census.Sighting
 	for _, s := range seen {
 		if s.Witness == census.Netns {
@@ -181,13 +181,13 @@ func (v *view) binding(containers, seen []census.Sighting) netdb.Binding {
 }
 
 // containersOf are the containers of sightings, in the order of their names.
-func containersOf(seen []census.Sighting) (out []netdb.Container) {
+func containersOf(seen []census.Sighting) (out []ipam.Container) {
 	for _, s := range seen {
 		if c := containerOf(s); !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
-	slices.SortFunc(out, netdb.Container.Compare)
+	slices.SortFunc(out, ipam.Container.Compare)
 	return out
 }
 

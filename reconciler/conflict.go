@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -35,10 +35,10 @@ const (
 // It is kept in memory only: after a restart the calm is measured anew, and that
 // a conflict stands is in the lease.
 type contest struct {
-	seen  bool        // another is on it
-	since netdb.Stamp // it is so
-	noted bool        // the lease says that a conflict stands
-	begun int         // conflicts that were noted, since the last long calm
+	seen  bool       // another is on it
+	since ipam.Stamp // it is so
+	noted bool       // the lease says that a conflict stands
+	begun int        // conflicts that were noted, since the last long calm
 }
 
 // calm is how long the conflict has to be out of sight to be over.
@@ -52,10 +52,10 @@ func (c contest) calm() time.Duration {
 
 // conflict decides about another that is, or was, on the address of a held
 // lease, and reports that there is nothing else to decide about the lease.
-func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) (done bool) {
+func (v *view) conflict(d *decision, l *ipam.Lease, before map[string]contest) (done bool) {
 	f, seen := v.dispute(l)
 	claims := seen && v.claimed(l)
-	if claims && l.State == netdb.Reserved {
+	if claims && l.State == ipam.Reserved {
 		seen = false
 		if l.Conflict == nil {
 			d.findings = append(d.findings, f)
@@ -86,17 +86,17 @@ func (v *view) conflict(d *decision, l *netdb.Lease, before map[string]contest) 
 // claimed reports whether nothing but claims shows another on the address of a lease:
 // they keep its own workload from nothing. Those on a reserved one are labels, a finding
 // and nothing of its history; on one that is bound or paused, frames are no more.
-func (v *view) claimed(l *netdb.Lease) bool {
+func (v *view) claimed(l *ipam.Lease) bool {
 	seen, others := workload.SeenOf(v.census, l), v.others(l)
 	shows := func(s census.Sighting) bool {
-		return s.Witness == census.Netns || s.Witness == census.Host || l.State == netdb.Reserved && s.Witness != census.Runtime
+		return s.Witness == census.Netns || s.Witness == census.Host || l.State == ipam.Reserved && s.Witness != census.Runtime
 	}
 	return !slices.ContainsFunc(v.leases.Strangers(l, seen), shows) &&
 		!slices.ContainsFunc(seen, func(s census.Sighting) bool { return shows(s) && len(v.at(others, s)) > 0 })
 }
 
 // others returns the containers that claim a lease's address and do not belong to it.
-func (v *view) others(l *netdb.Lease) []census.Sighting {
+func (v *view) others(l *ipam.Lease) []census.Sighting {
 	own := v.of(l)
 	return slices.DeleteFunc(slices.Clone(workload.SeenOf(v.census, l)), func(s census.Sighting) bool { return s.Witness != census.Runtime || slices.Contains(own, s) })
 }
@@ -104,7 +104,7 @@ func (v *view) others(l *netdb.Lease) []census.Sighting {
 // contested observes one held lease. before is what was observed earlier and d
 // takes what is observed now. It reports what the history has to say of it, an
 // action's kind or "", and sets in d when time alone changes that.
-func (v *view) contested(d *decision, l *netdb.Lease, before map[string]contest, seen bool) string {
+func (v *view) contested(d *decision, l *ipam.Lease, before map[string]contest, seen bool) string {
 	c, known := before[l.ID]
 	noted := l.Conflict != nil
 	if !known && !seen && !noted {
@@ -137,7 +137,7 @@ func (v *view) contested(d *decision, l *netdb.Lease, before map[string]contest,
 }
 
 // quiet is the finding of a conflict that stands and that no witness shows now.
-func (v *view) quiet(l *netdb.Lease) Finding {
+func (v *view) quiet(l *ipam.Lease) Finding {
 	f := Finding{Kind: "conflict", Addr: l.Addr, LeaseID: l.ID, Since: l.Since.Wall, Repair: whois(l.Addr)}
 	then := census.ParseEvidence(l.Conflict)
 	if len(then) == 0 {
@@ -150,7 +150,7 @@ func (v *view) quiet(l *netdb.Lease) Finding {
 
 // conflictEvidence is what the history keeps of a conflict: the strangers first,
 // then what else is seen of the address. It is nil when nothing is.
-func (v *view) conflictEvidence(l *netdb.Lease) json.RawMessage {
+func (v *view) conflictEvidence(l *ipam.Lease) json.RawMessage {
 	seen := workload.SeenOf(v.census, l)
 	if len(seen) == 0 {
 		return nil

@@ -9,21 +9,21 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // noted counts the changes of a book that note conflicts, by their reason.
 func (y *yard) noted() (begun, ended int) {
 	y.t.Helper()
-	past, err := y.book.History(ctx, netdb.Query{Limit: 10_000})
+	past, err := y.book.History(ctx, ipam.Query{Limit: 10_000})
 	if err != nil {
 		y.t.Fatal(err)
 	}
 	for _, c := range past {
 		switch c.Who.Reason {
-		case netdb.ConflictSeen:
+		case ipam.ConflictSeen:
 			begun++
-		case netdb.ConflictOver:
+		case ipam.ConflictOver:
 			ended++
 		}
 	}
@@ -148,7 +148,7 @@ func TestF27ALabelNotesNothingOnAReservedLease(t *testing.T) {
 // lease, and holds up none of its own changes.
 func TestG3G6ClaimsHoldUpNoPause(t *testing.T) {
 	const a2 = "10.8.64.2"
-	noted := func(l *netdb.Lease) { l.Conflict = []byte(`[{"witness":"probe"}]`) }
+	noted := func(l *ipam.Lease) { l.Conflict = []byte(`[{"witness":"probe"}]`) }
 	for name, tt := range map[string]struct {
 		more []line
 		held bool
@@ -162,7 +162,7 @@ func TestG3G6ClaimsHoldUpNoPause(t *testing.T) {
 		"a record, and the host has it": {[]line{container("c2", owner("B"), ip(a2)), seen(host, a2)}, true},
 	} {
 		for _, own := range []struct {
-			state netdb.State
+			state ipam.State
 			task  string
 			kind  string
 		}{{bound, taskPaused, Pause}, {paused, taskRunning, Resume}} {

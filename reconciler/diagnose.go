@@ -8,24 +8,24 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // A World is all that Diagnose looks at.
 type World struct {
-	Leases   []*netdb.Lease // in the order of the addresses, read before the census
+	Leases   []*ipam.Lease // in the order of the addresses, read before the census
 	Census   census.Census
 	Runtime  bool // a runtime witness is expected
-	Place    func(netip.Addr) netdb.Place
-	Blockers func(*netdb.Lease) []string // what keeps a releasing lease
-	Slot     func(leaseID string) *netdb.Slot
-	Sleep    func(leaseID string) *netdb.Sleep // nil: nothing is recorded of any
+	Place    func(netip.Addr) ipam.Place
+	Blockers func(*ipam.Lease) []string // what keeps a releasing lease
+	Slot     func(leaseID string) *ipam.Slot
+	Sleep    func(leaseID string) *ipam.Sleep // nil: nothing is recorded of any
 	// Unwatched is why the traffic to a lease cannot be watched, nil where it can. May be nil.
-	Unwatched func(*netdb.Lease) error
+	Unwatched func(*ipam.Lease) error
 	Last      *Report   // of the last pass; nil before the first
 	Started   time.Time // the daemon
-	Now       netdb.Stamp
+	Now       ipam.Stamp
 }
 
 // Diagnose lists what is wrong with addresses, in their order. It decides nothing and
@@ -36,7 +36,7 @@ func Diagnose(w World) []Finding {
 	if w.Last != nil {
 		last = *w.Last
 	}
-	held := make(map[netip.Addr]*netdb.Lease, len(w.Leases))
+	held := make(map[netip.Addr]*ipam.Lease, len(w.Leases))
 	v := &view{policy: policy{place: w.Place, sleep: w.Sleep, runtime: w.Runtime},
 		book: w.Leases, census: w.Census, now: w.Now}
 	v.index()
@@ -52,7 +52,7 @@ func Diagnose(w World) []Finding {
 	}
 	for addr, seen := range w.Census.Seen {
 		row := held[addr]
-		if row != nil && row.State != netdb.Cooling && row.State != netdb.Quarantined {
+		if row != nil && row.State != ipam.Cooling && row.State != ipam.Quarantined {
 			continue
 		}
 		for _, f := range v.unexplained(addr, row, seen) {
@@ -66,7 +66,7 @@ func Diagnose(w World) []Finding {
 	// seen, and neither quarantined nor held.
 	for _, f := range last.Findings {
 		row := held[f.Addr]
-		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == netdb.Cooling) {
+		if f.Kind == quarantineFull && len(w.Census.Seen[f.Addr]) > 0 && w.Place(f.Addr).Usable && (row == nil || row.State == ipam.Cooling) {
 			out = append(out, f)
 		}
 	}
@@ -75,7 +75,7 @@ func Diagnose(w World) []Finding {
 }
 
 // unexplained finds what is wrong with an address that is seen and not held.
-func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sighting) []Finding {
+func (v *view) unexplained(addr netip.Addr, row *ipam.Lease, seen []census.Sighting) []Finding {
 	place, claims := v.place(addr), claimants(seen)
 	switch {
 	case place.Pool == nil && !place.Usable:
@@ -91,7 +91,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 		return []Finding{twoClaimants(addr, "", claims)}
 	case len(claims) == 1:
 		return []Finding{unleased(addr, row, claims[0], seen)}
-	case row != nil && row.State == netdb.Quarantined:
+	case row != nil && row.State == ipam.Quarantined:
 		return nil // reported as that
 	}
 	return []Finding{{Kind: "foreign", Addr: addr, Detail: fmt.Sprintf("no lease explains what the %s witness sees%s", seen[0].Witness, seen[0].Where()),
@@ -100,7 +100,7 @@ func (v *view) unexplained(addr netip.Addr, row *netdb.Lease, seen []census.Sigh
 
 // unseenSince is when passes began to miss a bound lease. One that no pass has
 // missed yet was there, or was not bound, at the last of them.
-func (w World) unseenSince(l *netdb.Lease) time.Time {
+func (w World) unseenSince(l *ipam.Lease) time.Time {
 	moments := []time.Time{w.Started, l.Since.Wall}
 	if w.Last != nil {
 		if since, missed := w.Last.AbsentSince[l.ID]; missed {
@@ -112,20 +112,20 @@ func (w World) unseenSince(l *netdb.Lease) time.Time {
 }
 
 // lease finds what is wrong with one lease.
-func (w World) lease(v *view, l *netdb.Lease) []Finding {
+func (w World) lease(v *view, l *ipam.Lease) []Finding {
 	var out []Finding
 	add := func(kind, repair, detail string, args ...any) {
 		out = append(out, Finding{Kind: kind, Addr: l.Addr, LeaseID: l.ID, Detail: fmt.Sprintf(detail, args...), Since: l.Since.Wall, Repair: repair})
 	}
 	// What cools in its own pool is not held any more, and will not be given.
-	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != netdb.Cooling) {
+	if place := w.Place(l.Addr); !place.Usable && (place.Pool == nil || l.State != ipam.Cooling) {
 		add("outside_pool", "ipamctl show "+l.ID, "%s, in pool %s; the pool would not give it: it is %s", l.State, l.Pool, place.Note)
 	}
-	if place := w.Place(l.Addr); place.Kept != "" && place.Kept != l.Sandbox && (l.State.Open() || l.State == netdb.Releasing) {
+	if place := w.Place(l.Addr); place.Kept != "" && place.Kept != l.Sandbox && (l.State.Open() || l.State == ipam.Releasing) {
 		add("kept_for_another", "ipamctl show "+l.ID, "%s by sandbox %q; pool %s keeps it for sandbox %q, which gets it after that", l.State, l.Sandbox, l.Pool, place.Kept)
 	}
 	switch {
-	case l.State == netdb.Quarantined:
+	case l.State == ipam.Quarantined:
 		words := ": " + l.Reason
 		if l.Hold != "" {
 			words = " by the operator: " + l.Hold
@@ -135,9 +135,9 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 		return out
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
-	case l.State == netdb.Releasing && l.Stuck(w.Now):
+	case l.State == ipam.Releasing && l.Stuck(w.Now):
 		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
-	case l.State == netdb.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
+	case l.State == ipam.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
 		if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 			add("bound_unseen", "ipamctl show "+l.ID+"; once it is gone: ipamctl release "+l.ID, "no witness has ever seen sandbox %q on its bridge: it may be on another link, and does not end by itself", l.Sandbox)
 		} else {
@@ -147,7 +147,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 	case w.unused(v, l):
 		add("slot_unused", "ipamctl show "+l.ID+"; if it was never started: ipamctl release "+l.ID, "sandbox %q was given the warm slot in %s %v ago, and the runtime has shown no container of it", l.Sandbox, l.Netns, w.Now.Since(l.Since).Round(time.Second))
 	}
-	if l.State == netdb.Paused {
+	if l.State == ipam.Paused {
 		if mode := v.stopping(l); w.runsOn(v, l, mode) {
 			add("paused_running", "ipamctl show "+l.ID+"; if it is not to be paused: ipamctl resume "+l.ID, "sandbox %q was paused (%s) %v ago, and its tasks run and were not seen to stand still", l.Sandbox, mode, w.Now.Since(l.Since).Round(time.Second))
 		}
@@ -157,7 +157,7 @@ func (w World) lease(v *view, l *netdb.Lease) []Finding {
 			}
 		}
 	}
-	if l.State == netdb.Cooling {
+	if l.State == ipam.Cooling {
 		if f, found := v.ignored(l); found {
 			out = append(out, f)
 		}
@@ -182,7 +182,7 @@ const runsFor = 10 * time.Minute
 // runsOn reports that the tasks of a paused lease run long after its owner has said that it pauses
 // them. It is not resumed by itself, since a checkpoint may take its time, and nothing else ends it
 // where the owner has given the pause up.
-func (w World) runsOn(v *view, l *netdb.Lease, mode netdb.SleepMode) bool {
+func (w World) runsOn(v *view, l *ipam.Lease, mode ipam.SleepMode) bool {
 	return mode != "" && w.Now.Since(l.Since) > runsFor && !v.silent(census.Runtime) &&
 		slices.ContainsFunc(v.of(l), func(s census.Sighting) bool { return s.Task == taskRunning && sure(l, s) })
 }
@@ -198,8 +198,8 @@ func (v *view) kernelSilent() bool {
 // so no deadline ends it, and no witness ever misses it: a caller that failed after the claim
 // would keep it for good, unseen. It is not ended by itself, since a sandbox that the runtime
 // does not show may be in it.
-func (w World) unused(v *view, l *netdb.Lease) bool {
-	if !w.Runtime || l.State != netdb.Bound || w.Slot == nil || len(l.Containers) > 0 || len(v.of(l)) > 0 {
+func (w World) unused(v *view, l *ipam.Lease) bool {
+	if !w.Runtime || l.State != ipam.Bound || w.Slot == nil || len(l.Containers) > 0 || len(v.of(l)) > 0 {
 		return false
 	}
 	slot := w.Slot(l.ID)
@@ -208,7 +208,7 @@ func (w World) unused(v *view, l *netdb.Lease) bool {
 
 // ignored finds records without a task that carry the name of a sandbox whose lease was
 // released beside them: a release does not wait for long for what is a label alone.
-func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
+func (v *view) ignored(l *ipam.Lease) (Finding, bool) {
 	if v.leases.Has(l.Sandbox) {
 		return Finding{}, false // they may be of that lease
 	}
@@ -227,7 +227,7 @@ func (v *view) ignored(l *netdb.Lease) (Finding, bool) {
 }
 
 // named names a container that keeps a reserved lease by a label of its sandbox.
-func (v *view) named(l *netdb.Lease) string {
+func (v *view) named(l *ipam.Lease) string {
 	for _, s := range v.of(l) {
 		if !sure(l, s) {
 			return "; it is kept for what carries its name" + s.Where() + ", which nothing but the label shows to live with it"
@@ -236,7 +236,7 @@ func (v *view) named(l *netdb.Lease) string {
 	return ""
 }
 
-func (w World) blocked(l *netdb.Lease) string {
+func (w World) blocked(l *ipam.Lease) string {
 	if by := w.Blockers(l); len(by) > 0 {
 		return ": " + strings.Join(by, "; ")
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // One world for each kind of finding, and one beside it that is well.
 func TestDiagnose(t *testing.T) {
-	lease := func(s netdb.State, age time.Duration) *netdb.Lease {
-		return &netdb.Lease{ID: "l1", Addr: two, State: s, Sandbox: "a", UID: "a", BindWithin: 10 * time.Minute,
+	lease := func(s ipam.State, age time.Duration) *ipam.Lease {
+		return &ipam.Lease{ID: "l1", Addr: two, State: s, Sandbox: "a", UID: "a", BindWithin: 10 * time.Minute,
 			Since: after(-age), Reason: "seen_on_wire"}
 	}
 	sighting := func(a netip.Addr) census.Census {
@@ -32,61 +32,61 @@ func TestDiagnose(t *testing.T) {
 		"all is well":                  {func(w *World) {}, nil, ""},
 		"a stranger on a free address": {func(w *World) { w.Census = sighting(three) }, []string{"foreign 10.8.64.3"}, "netns witness sees on veth1"},
 		"a stranger on a cooling one": {func(w *World) {
-			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Cooling, 0)}, sighting(two)
+			w.Leases, w.Census = []*ipam.Lease{lease(ipam.Cooling, 0)}, sighting(two)
 		}, []string{"foreign 10.8.64.2"}, ""},
 		"somebody on the gateway": {func(w *World) { w.Census = sighting(netip.MustParseAddr("10.8.64.1")) }, nil, ""},
 		"quarantined": {func(w *World) {
-			w.Leases, w.Census = []*netdb.Lease{lease(netdb.Quarantined, 0)}, sighting(two)
+			w.Leases, w.Census = []*ipam.Lease{lease(ipam.Quarantined, 0)}, sighting(two)
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
 		"quarantined by hand": {func(w *World) {
-			l := lease(netdb.Quarantined, 0)
+			l := lease(ipam.Quarantined, 0)
 			l.Reason, l.Hold = "set_aside", "printer of the lab"
-			w.Leases = []*netdb.Lease{l}
+			w.Leases = []*ipam.Lease{l}
 		}, []string{"quarantined 10.8.64.2"}, "quarantined by the operator: printer of the lab"},
 		"quarantined, on evidence that cannot be read": {func(w *World) {
-			l := lease(netdb.Quarantined, 0)
+			l := lease(ipam.Quarantined, 0)
 			l.Evidence = []byte(`"odd"`)
-			w.Leases = []*netdb.Lease{l}
+			w.Leases = []*ipam.Lease{l}
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
-		"reserved, in time":                   {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 10*time.Minute)} }, nil, ""},
-		"reserved, past its deadline":         {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
-		"releasing, for half a minute":        {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second)} }, nil, ""},
-		"releasing, for longer":               {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Releasing, 30*time.Second+1)} }, []string{"releasing_stuck 10.8.64.2"}, "not confirmed"},
-		"bound and unseen":                    {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
-		"paused and unseen":                   {func(w *World) { w.Leases = []*netdb.Lease{lease(netdb.Paused, 24*time.Hour)} }, nil, ""},
-		"bound and seen":                      {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, sighting(two) }, nil, ""},
-		"bound, unseen, a witness silent":     {func(w *World) { w.Leases, w.Census = []*netdb.Lease{lease(netdb.Bound, 0)}, blind() }, nil, ""},
-		"bound, and a stranger is on it":      {strangerOn(lease(netdb.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
-		"releasing, and a stranger":           {strangerOn(lease(netdb.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
-		"cooling is the foreign one's row":    {strangerOn(lease(netdb.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
-		"a lease without a sandbox":           {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: netdb.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
-		"a warm slot, claimed just now":       {claimedSlot(lease(netdb.Bound, 10*time.Minute), sighting(two)), nil, ""},
-		"a warm slot that no container is in": {claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two)), []string{"slot_unused 10.8.64.2"}, "11m0s ago"},
-		"the same, and the runtime is silent": {silentRuntime(claimedSlot(lease(netdb.Bound, 11*time.Minute), sighting(two))), nil, ""},
-		"a warm slot whose container is gone": {claimedSlot(with(lease(netdb.Bound, time.Hour), netdb.Container{Namespace: "default", ID: "c"}), sighting(two)), []string{"stray 10.8.64.2"}, ""},
-		"to be frozen, its task runs":         {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 10*time.Minute, taskRunning, nil), nil, ""},
-		"to be frozen, it runs for long":      {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil), []string{"paused_running 10.8.64.2"}, `"a" was paused (freeze) 11m0s ago`},
-		"to be frozen, it is":                 {sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskPaused, nil), nil, ""},
+		"reserved, in time":                   {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Reserved, 10*time.Minute)} }, nil, ""},
+		"reserved, past its deadline":         {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Reserved, 11*time.Minute)} }, []string{"reserved_past_deadline 10.8.64.2"}, `"a"`},
+		"releasing, for half a minute":        {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Releasing, 30*time.Second)} }, nil, ""},
+		"releasing, for longer":               {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Releasing, 30*time.Second+1)} }, []string{"releasing_stuck 10.8.64.2"}, "not confirmed"},
+		"bound and unseen":                    {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
+		"paused and unseen":                   {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Paused, 24*time.Hour)} }, nil, ""},
+		"bound and seen":                      {func(w *World) { w.Leases, w.Census = []*ipam.Lease{lease(ipam.Bound, 0)}, sighting(two) }, nil, ""},
+		"bound, unseen, a witness silent":     {func(w *World) { w.Leases, w.Census = []*ipam.Lease{lease(ipam.Bound, 0)}, blind() }, nil, ""},
+		"bound, and a stranger is on it":      {strangerOn(lease(ipam.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
+		"releasing, and a stranger":           {strangerOn(lease(ipam.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
+		"cooling is the foreign one's row":    {strangerOn(lease(ipam.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},
+		"a lease without a sandbox":           {func(w *World) { w.Leases = []*ipam.Lease{{Addr: two, State: ipam.Bound}} }, []string{"bound_unseen 10.8.64.2"}, `""`},
+		"a warm slot, claimed just now":       {claimedSlot(lease(ipam.Bound, 10*time.Minute), sighting(two)), nil, ""},
+		"a warm slot that no container is in": {claimedSlot(lease(ipam.Bound, 11*time.Minute), sighting(two)), []string{"slot_unused 10.8.64.2"}, "11m0s ago"},
+		"the same, and the runtime is silent": {silentRuntime(claimedSlot(lease(ipam.Bound, 11*time.Minute), sighting(two))), nil, ""},
+		"a warm slot whose container is gone": {claimedSlot(with(lease(ipam.Bound, time.Hour), ipam.Container{Namespace: "default", ID: "c"}), sighting(two)), []string{"stray 10.8.64.2"}, ""},
+		"to be frozen, its task runs":         {sleeps(ipam.Sleep{Mode: ipam.Freeze}, 10*time.Minute, taskRunning, nil), nil, ""},
+		"to be frozen, it runs for long":      {sleeps(ipam.Sleep{Mode: ipam.Freeze}, 11*time.Minute, taskRunning, nil), []string{"paused_running 10.8.64.2"}, `"a" was paused (freeze) 11m0s ago`},
+		"to be frozen, it is":                 {sleeps(ipam.Sleep{Mode: ipam.Freeze}, 11*time.Minute, taskPaused, nil), nil, ""},
 		"to be frozen, a label alone runs": {func(w *World) {
-			sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskPaused, nil)(w)
+			sleeps(ipam.Sleep{Mode: ipam.Freeze}, 11*time.Minute, taskPaused, nil)(w)
 			none := netip.Addr{}
 			w.Census.Seen[none] = append(w.Census.Seen[none], census.Sighting{Witness: census.Runtime, Namespace: "default", Container: "c9", Sandbox: "a", Task: taskRunning})
 		}, nil, ""},
-		"frozen, its task runs since":         {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true}, 11*time.Minute, taskRunning, nil), nil, ""},
-		"to be frozen, the runtime is silent": {silentRuntime(sleeps(netdb.Sleep{Mode: netdb.Freeze}, 11*time.Minute, taskRunning, nil)), nil, ""},
-		"a sleeper's port is gone":            {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port")), []string{"paused_unwatched 10.8.64.2"}, "no traffic wakes sandbox \"a\": veth1 is no port"},
-		"it is there":                         {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, nil), nil, ""},
-		"it is gone, and nothing wakes it":    {sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true}, 0, taskPaused, errors.New("veth1 is no port")), nil, ""},
+		"frozen, its task runs since":         {sleeps(ipam.Sleep{Mode: ipam.Freeze, Still: true}, 11*time.Minute, taskRunning, nil), nil, ""},
+		"to be frozen, the runtime is silent": {silentRuntime(sleeps(ipam.Sleep{Mode: ipam.Freeze}, 11*time.Minute, taskRunning, nil)), nil, ""},
+		"a sleeper's port is gone":            {sleeps(ipam.Sleep{Mode: ipam.Freeze, Still: true, Wake: new(ipam.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port")), []string{"paused_unwatched 10.8.64.2"}, "no traffic wakes sandbox \"a\": veth1 is no port"},
+		"it is there":                         {sleeps(ipam.Sleep{Mode: ipam.Freeze, Still: true, Wake: new(ipam.WakePolicy)}, 0, taskPaused, nil), nil, ""},
+		"it is gone, and nothing wakes it":    {sleeps(ipam.Sleep{Mode: ipam.Freeze, Still: true}, 0, taskPaused, errors.New("veth1 is no port")), nil, ""},
 		"it is gone, the kernel is silent": {func(w *World) {
-			sleeps(netdb.Sleep{Mode: netdb.Freeze, Still: true, Wake: new(netdb.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port"))(w)
+			sleeps(ipam.Sleep{Mode: ipam.Freeze, Still: true, Wake: new(ipam.WakePolicy)}, 0, taskPaused, errors.New("veth1 is no port"))(w)
 			w.Census.Silent = append(w.Census.Silent, census.Silence{Witness: census.Netns, Reason: "gone"})
 		}, nil, ""},
-		"a state of the future": {func(w *World) { w.Leases = []*netdb.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
+		"a state of the future": {func(w *World) { w.Leases = []*ipam.Lease{{Addr: two, State: "dreaming"}} }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := World{
-				Place:    func(a netip.Addr) netdb.Place { return netdb.Place{Usable: a == two || a == three} },
-				Blockers: func(*netdb.Lease) []string { return nil }, Started: boot.Wall, Now: boot,
+				Place:    func(a netip.Addr) ipam.Place { return ipam.Place{Usable: a == two || a == three} },
+				Blockers: func(*ipam.Lease) []string { return nil }, Started: boot.Wall, Now: boot,
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)
@@ -112,23 +112,23 @@ func TestDiagnose(t *testing.T) {
 }
 
 // claimedSlot is a world in which a lease is one of a warm slot that a sandbox has.
-func claimedSlot(l *netdb.Lease, c census.Census) func(*World) {
+func claimedSlot(l *ipam.Lease, c census.Census) func(*World) {
 	return func(w *World) {
-		w.Leases, w.Census, w.Runtime = []*netdb.Lease{l}, c, true
-		w.Slot = func(id string) *netdb.Slot { return &netdb.Slot{LeaseID: id, Claimed: true} }
+		w.Leases, w.Census, w.Runtime = []*ipam.Lease{l}, c, true
+		w.Slot = func(id string) *ipam.Slot { return &ipam.Slot{LeaseID: id, Claimed: true} }
 	}
 }
 
 // sleeps is a world in which a lease is paused, whose container's task is in a state, and whose
 // traffic cannot be watched because of why.
-func sleeps(how netdb.Sleep, age time.Duration, task string, why error) func(*World) {
+func sleeps(how ipam.Sleep, age time.Duration, task string, why error) func(*World) {
 	return func(w *World) {
-		l := &netdb.Lease{ID: "lease", Addr: netip.MustParseAddr("10.8.64.2"), State: netdb.Paused, Sandbox: "a", UID: "a", Since: after(-age),
-			Containers: []netdb.Container{{Namespace: "default", ID: "c"}}}
-		w.Leases, w.Runtime = []*netdb.Lease{l}, true
+		l := &ipam.Lease{ID: "lease", Addr: netip.MustParseAddr("10.8.64.2"), State: ipam.Paused, Sandbox: "a", UID: "a", Since: after(-age),
+			Containers: []ipam.Container{{Namespace: "default", ID: "c"}}}
+		w.Leases, w.Runtime = []*ipam.Lease{l}, true
 		w.Census = census.Census{Seen: map[netip.Addr][]census.Sighting{{}: {{Witness: census.Runtime, Namespace: "default", Container: "c", Task: task}}}}
-		w.Sleep = func(string) *netdb.Sleep { return &how }
-		w.Unwatched = func(*netdb.Lease) error { return why }
+		w.Sleep = func(string) *ipam.Sleep { return &how }
+		w.Unwatched = func(*ipam.Lease) error { return why }
 	}
 }
 
@@ -139,23 +139,23 @@ func silentRuntime(world func(*World)) func(*World) {
 	}
 }
 
-func with(l *netdb.Lease, c netdb.Container) *netdb.Lease {
+func with(l *ipam.Lease, c ipam.Container) *ipam.Lease {
 	l.Containers = append(l.Containers, c)
 	return l
 }
 
 // strangerOn is a world in which the lease records another port than is seen.
-func strangerOn(l *netdb.Lease, c census.Census) func(*World) {
+func strangerOn(l *ipam.Lease, c census.Census) func(*World) {
 	return func(w *World) {
 		l.HostInterface = "veth9"
-		w.Leases, w.Census = []*netdb.Lease{l}, c
+		w.Leases, w.Census = []*ipam.Lease{l}, c
 	}
 }
 
 // A bound lease that no pass has missed yet is unseen since the last pass, or
 // since it was bound.
 func TestUnseenSince(t *testing.T) {
-	l := &netdb.Lease{ID: "l1", Since: after(-5 * time.Minute)}
+	l := &ipam.Lease{ID: "l1", Since: after(-5 * time.Minute)}
 	w := World{Started: after(-time.Hour).Wall}
 	for name, tt := range map[string]struct {
 		passed time.Time

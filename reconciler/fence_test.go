@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -20,12 +21,12 @@ type slow struct {
 	before func()
 }
 
-func (b *slow) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+func (b *slow) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	b.before()
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }
 
-func (b *slow) QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error) {
+func (b *slow) QuarantineAt(ctx context.Context, who ipam.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	b.before()
 	return b.Book.QuarantineAt(ctx, who, a, rev, evidence)
 }
@@ -69,7 +70,7 @@ func TestQuarantineIsOfTheRowThatWasSeen(t *testing.T) {
 	netdbtest.Cool(t, y.book, y.reserve("A"))
 	y.show(seen(netns, "10.8.64.2", port("veth1")))
 	y.Config.Book = &slow{y.book, func() {
-		op := netdbtest.Who(netdb.ByOperator, "by_hand")
+		op := netdbtest.Who(ipam.ByOperator, "by_hand")
 		op.Note = "a printer"
 		_, err := y.book.Hold(ctx, op, at(2), nil)
 		_, also := netdbtest.Clear(y.book, at(2))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -59,7 +59,7 @@ func whois(addr netip.Addr) string { return "ipamctl whois " + addr.String() }
 
 // dispute finds an address that is held, or being released, and that another claims
 // too.
-func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
+func (v *view) dispute(l *ipam.Lease) (Finding, bool) {
 	seen := workload.SeenOf(v.census, l)
 	if len(seen) == 0 {
 		return Finding{}, false
@@ -85,7 +85,7 @@ func (v *view) dispute(l *netdb.Lease) (Finding, bool) {
 }
 
 // contrast says what of a sighting is not as the lease records it.
-func contrast(l *netdb.Lease, s census.Sighting) string {
+func contrast(l *ipam.Lease, s census.Sighting) string {
 	var words []string
 	if l.MAC != "" && s.MAC != "" {
 		if s.MAC == l.MAC {
@@ -106,14 +106,14 @@ func contrast(l *netdb.Lease, s census.Sighting) string {
 // differs finds a lease whose record of its own plumbing is wrong, as
 // [workload.Leases.Differs] has it. A lease whose containers are all gone has no
 // plumbing of its own: what is behind the port is another's, or left over.
-func (v *view) differs(l *netdb.Lease) (census.Sighting, bool) {
+func (v *view) differs(l *ipam.Lease) (census.Sighting, bool) {
 	at, found := v.leases.Differs(l, workload.SeenOf(v.census, l))
 	gone := found && v.runtime && !v.silent(census.Runtime) && len(l.Containers) > 0 && len(v.of(l)) == 0
 	return at, found && !gone
 }
 
 // misbound is the finding of such a lease, while no conflict of it stands.
-func (v *view) misbound(l *netdb.Lease) (Finding, bool) {
+func (v *view) misbound(l *ipam.Lease) (Finding, bool) {
 	at, found := v.differs(l)
 	if !found || l.Conflict != nil {
 		return Finding{}, false
@@ -144,9 +144,9 @@ func twoClaimants(addr netip.Addr, leaseID string, claims []claimant) Finding {
 // no container of a lease is left, or none has come in time, and a witness
 // sees the address. A bound lease that records no container never had one for
 // the runtime to know.
-func (v *view) stray(l *netdb.Lease) (Finding, bool) {
+func (v *view) stray(l *ipam.Lease) (Finding, bool) {
 	seen := workload.SeenOf(v.census, l)
-	left := l.State == netdb.Bound && v.runtime && len(l.Containers) > 0
+	left := l.State == ipam.Bound && v.runtime && len(l.Containers) > 0
 	if v.silent(census.Runtime) || len(seen) == 0 || len(v.of(l)) > 0 || !left && !v.pastDeadline(l) {
 		return Finding{}, false
 	}
@@ -162,7 +162,7 @@ func (v *view) stray(l *netdb.Lease) (Finding, bool) {
 }
 
 // unproven is a claim that nothing but labels makes.
-func unproven(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
+func unproven(addr netip.Addr, row *ipam.Lease, c claimant) Finding {
 	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: whois(addr) + "; if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
 		Detail: fmt.Sprintf("the runtime shows %s, which claims it; but no task of it lives where the address is, and no lease that the book knows is named: it is kept from others, and not given to it",
 			c.name()+c.containers[0].Where())}
@@ -173,7 +173,7 @@ func unproven(addr netip.Addr, row *netdb.Lease, c claimant) Finding {
 }
 
 // unleased is a workload that lives with an address and holds no lease of it.
-func unleased(addr netip.Addr, row *netdb.Lease, c claimant, seen []census.Sighting) Finding {
+func unleased(addr netip.Addr, row *ipam.Lease, c claimant, seen []census.Sighting) Finding {
 	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: "ipamctl reconcile"}
 	rest := "holds no lease of it"
 	switch {

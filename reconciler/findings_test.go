@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // asWorld is what doctor sees of a world of lines.
 func (w *world) asWorld() World {
 	return World{Leases: w.book, Census: w.census, Runtime: w.runtime, Place: place,
-		Blockers: func(*netdb.Lease) []string { return nil }, Now: w.now}
+		Blockers: func(*ipam.Lease) []string { return nil }, Now: w.now}
 }
 
 // full is a world whose last pass could not set addr aside.
@@ -70,10 +70,10 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a late one on the wire": {lines{lease(a2, reserved, "A", age(11*time.Minute)), seen(netns, a2)}, nil, []string{"reserved_past_deadline 10.8.64.2", "stray 10.8.64.2"}, "not bound it within 10m", "ipamctl release"},
 
 		"releasing, blocked": {lines{lease(a2, releasing, "A", age(2*time.Hour), containers("c1"))}, func(w *World) {
-			w.Blockers = func(l *netdb.Lease) []string { return []string{"container default/c1 is there", "port veth1"} }
+			w.Blockers = func(l *ipam.Lease) []string { return []string{"container default/c1 is there", "port veth1"} }
 		}, []string{"releasing_stuck 10.8.64.2"}, "not confirmed: container default/c1 is there; port veth1", "ipamctl show"},
 		"releasing, nobody knows why": {lines{lease(a2, releasing, "A", age(2*time.Hour))}, func(w *World) {
-			w.Blockers = func(*netdb.Lease) []string { return nil }
+			w.Blockers = func(*ipam.Lease) []string { return nil }
 		}, []string{"releasing_stuck 10.8.64.2"}, "is not confirmed", "ipamctl show"},
 
 		"G7: a record of a released sandbox": {lines{lease(a2, cooling, "A"), container("c1", owner("A")), container("c2", owner("A"))}, nil, []string{"record_ignored 10.8.64.2"},

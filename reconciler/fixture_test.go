@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // The tests of this package describe worlds in lines: what the book says, what
@@ -22,7 +22,7 @@ type world struct {
 	view
 	known   memory
 	confirm bool
-	sleeps  map[string]*netdb.Sleep // by the id of a paused lease
+	sleeps  map[string]*ipam.Sleep // by the id of a paused lease
 }
 
 type line func(*world)
@@ -38,11 +38,11 @@ func worldOf(lines ...line) *world {
 		census: census.Census{Seen: make(map[netip.Addr][]census.Sighting)},
 		proof:  proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)},
 		gone:   make(map[string]bool), unasked: make(map[netip.Addr]bool), whole: true, now: boot,
-	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}, sleeps: make(map[string]*netdb.Sleep)}
+	}, known: memory{unseen: make(map[string]unseen), missed: make(map[string]misses)}, sleeps: make(map[string]*ipam.Sleep)}
 	for _, l := range lines {
 		l(w)
 	}
-	slices.SortFunc(w.book, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(w.book, func(a, b *ipam.Lease) int { return a.Addr.Compare(b.Addr) })
 	for addr, seen := range w.census.Seen { // as a board has them
 		slices.SortStableFunc(seen, func(a, b census.Sighting) int {
 			return strings.Compare(rank(a.Witness), rank(b.Witness))
@@ -56,28 +56,28 @@ func rank(w census.Witness) string {
 	return map[census.Witness]string{runtime: "1", netns: "2"}[w] + "3"
 }
 
-func place(a netip.Addr) netdb.Place {
-	pool := &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "default"}}
+func place(a netip.Addr) ipam.Place {
+	pool := &ipam.Pool{PoolSpec: ipam.PoolSpec{Name: "default"}}
 	switch {
 	case !netip.MustParsePrefix("10.8.64.0/24").Contains(a):
-		return netdb.Place{Note: "in no pool"}
+		return ipam.Place{Note: "in no pool"}
 	case a.As4()[3] <= 1 || a.As4()[3] == 255:
-		return netdb.Place{Pool: pool, Note: "the gateway"}
+		return ipam.Place{Pool: pool, Note: "the gateway"}
 	case a.As4()[3] == 200:
-		return netdb.Place{Pool: pool, Note: "excluded (10.8.64.200-10.8.64.200)"}
+		return ipam.Place{Pool: pool, Note: "excluded (10.8.64.200-10.8.64.200)"}
 	case a.As4()[3] == 77:
-		return netdb.Place{Pool: pool, Usable: true, Kept: "db"}
+		return ipam.Place{Pool: pool, Usable: true, Kept: "db"}
 	}
-	return netdb.Place{Pool: pool, Usable: true}
+	return ipam.Place{Pool: pool, Usable: true}
 }
 
 const (
-	reserved    = netdb.Reserved
-	bound       = netdb.Bound
-	paused      = netdb.Paused
-	releasing   = netdb.Releasing
-	cooling     = netdb.Cooling
-	quarantine  = netdb.Quarantined
+	reserved    = ipam.Reserved
+	bound       = ipam.Bound
+	paused      = ipam.Paused
+	releasing   = ipam.Releasing
+	cooling     = ipam.Cooling
+	quarantine  = ipam.Quarantined
 	runtime     = census.Runtime
 	netns       = census.Netns
 	host        = census.Host
@@ -87,38 +87,38 @@ const (
 
 // lease is a row of the book, an hour in its state. Its id is "lease of" its
 // address, its incarnation the sandbox's name.
-func lease(addr string, s netdb.State, sandbox string, more ...func(*netdb.Lease)) line {
-	l := &netdb.Lease{ID: "lease of " + addr, Addr: netip.MustParseAddr(addr), State: s, Sandbox: sandbox, UID: sandbox,
-		Interface: "eth0", Rev: 7, Since: after(-time.Hour), BindWithin: defaultBind, Plug: netdb.Plug{Boot: boot.BootID}}
+func lease(addr string, s ipam.State, sandbox string, more ...func(*ipam.Lease)) line {
+	l := &ipam.Lease{ID: "lease of " + addr, Addr: netip.MustParseAddr(addr), State: s, Sandbox: sandbox, UID: sandbox,
+		Interface: "eth0", Rev: 7, Since: after(-time.Hour), BindWithin: defaultBind, Plug: ipam.Plug{Boot: boot.BootID}}
 	for _, m := range more {
 		m(l)
 	}
 	return func(w *world) { w.book = append(w.book, l) }
 }
 
-func age(d time.Duration) func(*netdb.Lease) { return func(l *netdb.Lease) { l.Since = after(-d) } }
-func uid(u string) func(*netdb.Lease)        { return func(l *netdb.Lease) { l.UID = u } }
-func within(d time.Duration) func(*netdb.Lease) {
-	return func(l *netdb.Lease) { l.BindWithin = d }
+func age(d time.Duration) func(*ipam.Lease) { return func(l *ipam.Lease) { l.Since = after(-d) } }
+func uid(u string) func(*ipam.Lease)        { return func(l *ipam.Lease) { l.UID = u } }
+func within(d time.Duration) func(*ipam.Lease) {
+	return func(l *ipam.Lease) { l.BindWithin = d }
 }
-func on(port string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.HostInterface = port } }
-func neverSeen(l *netdb.Lease)          { l.Plug = netdb.Plug{Boot: boot.BootID, Unseen: true} }
-func neverLookedFor(l *netdb.Lease)     { l.Plug = netdb.Plug{} }
-func nextEra(w *world)                  { w.now.BootID += "+1234abcd" }
-func mac(m string) func(*netdb.Lease)   { return func(l *netdb.Lease) { l.MAC = m } }
-func containers(ids ...string) func(*netdb.Lease) {
-	return func(l *netdb.Lease) {
+func on(port string) func(*ipam.Lease) { return func(l *ipam.Lease) { l.HostInterface = port } }
+func neverSeen(l *ipam.Lease)          { l.Plug = ipam.Plug{Boot: boot.BootID, Unseen: true} }
+func neverLookedFor(l *ipam.Lease)     { l.Plug = ipam.Plug{} }
+func nextEra(w *world)                 { w.now.BootID += "+1234abcd" }
+func mac(m string) func(*ipam.Lease)   { return func(l *ipam.Lease) { l.MAC = m } }
+func containers(ids ...string) func(*ipam.Lease) {
+	return func(l *ipam.Lease) {
 		for _, id := range ids {
-			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
 		}
 	}
 }
 
 // stopping is how the owner of a paused lease pauses it, who was not seen to have done it.
-func stopping(addr string, mode netdb.SleepMode) line {
-	return func(w *world) { w.sleeps["lease of "+addr] = &netdb.Sleep{Mode: mode} }
+func stopping(addr string, mode ipam.SleepMode) line {
+	return func(w *world) { w.sleeps["lease of "+addr] = &ipam.Sleep{Mode: mode} }
 }
-func setAside(l *netdb.Lease) { l.Hold = "printer of the lab" }
+func setAside(l *ipam.Lease) { l.Hold = "printer of the lab" }
 
 // body is a container, or a sighting on the wire, that began a minute ago.
 type body struct {
@@ -269,7 +269,7 @@ func (d decision) said() []string {
 
 func (w *world) decide() decision {
 	w.index()
-	w.sleep = func(id string) *netdb.Sleep { return w.sleeps[id] }
+	w.sleep = func(id string) *ipam.Sleep { return w.sleeps[id] }
 	return w.view.plan(w.known, w.confirm)
 }
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -191,7 +191,7 @@ func (r *Reconciler) read(ctx context.Context, how reading, accept bool) (*view,
 }
 
 // view reads the board, and what is known of the claims on it.
-func (r *Reconciler) view(ctx context.Context, book []*netdb.Lease, whole bool) *view {
+func (r *Reconciler) view(ctx context.Context, book []*ipam.Lease, whole bool) *view {
 	c := addBeside(r.Board.Census(), r.beside, book)
 	v := &view{policy: r.policy(), book: book, census: c, whole: whole, now: r.Now()}
 	v.index()
@@ -231,7 +231,7 @@ func (r *Reconciler) lookUp(ctx context.Context, v *view) {
 // seen, and waits out the window. They are quarantined, so none is
 // given one in between. It returns those that were not asked about: of them
 // this pass knows nothing.
-func (r *Reconciler) probe(ctx context.Context, book []*netdb.Lease, now bool) (unasked map[netip.Addr]bool, err error) {
+func (r *Reconciler) probe(ctx context.Context, book []*ipam.Lease, now bool) (unasked map[netip.Addr]bool, err error) {
 	ask, wait := toProbe(book, r.Board.About, r.asked)
 	if !now {
 		ask, wait = nil, append(ask, wait...)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/workload"
@@ -84,7 +85,7 @@ type wire struct{ asked []netip.Addr }
 
 func (w *wire) Probe(_ context.Context, a netip.Addr) error { w.asked = append(w.asked, a); return nil }
 
-func (d *dog) Gone(_ context.Context, l *netdb.Lease, _ *workload.Leases) (bool, error) {
+func (d *dog) Gone(_ context.Context, l *ipam.Lease, _ *workload.Leases) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.before != nil {
@@ -93,9 +94,9 @@ func (d *dog) Gone(_ context.Context, l *netdb.Lease, _ *workload.Leases) (bool,
 	return d.gone[l.ID], nil
 }
 
-func (d *dog) Left(context.Context, *netdb.Lease) (string, error) { return "", nil }
+func (d *dog) Left(context.Context, *ipam.Lease) (string, error) { return "", nil }
 
-func (d *dog) dark(l *netdb.Lease) error {
+func (d *dog) dark(l *ipam.Lease) error {
 	rows, _ := d.book.Leases()
 	v := view{book: rows, census: d.board.Census()}
 	if v.index(); len(v.of(l)) > 0 || len(v.census.Seen[l.Addr]) > 0 {
@@ -104,21 +105,21 @@ func (d *dog) dark(l *netdb.Lease) error {
 	return nil
 }
 
-func (d *dog) Reap(ctx context.Context, l *netdb.Lease, reason string) (bool, string, error) {
+func (d *dog) Reap(ctx context.Context, l *ipam.Lease, reason string) (bool, string, error) {
 	return d.let("reap", l, func(unseen func() error) error {
 		_, err := d.book.ReleaseAt(ctx, by(reason), l.ID, l.Rev, unseen)
 		return err
 	})
 }
 
-func (d *dog) Expire(ctx context.Context, l *netdb.Lease, reason string) (bool, string, error) {
+func (d *dog) Expire(ctx context.Context, l *ipam.Lease, reason string) (bool, string, error) {
 	return d.let("expire", l, func(unseen func() error) error {
-		_, err := d.book.Expire(ctx, netdb.Who{Actor: netdb.ByWatchdog, Reason: reason}, l.ID, l.Rev, unseen)
+		_, err := d.book.Expire(ctx, ipam.Who{Actor: ipam.ByWatchdog, Reason: reason}, l.ID, l.Rev, unseen)
 		return err
 	})
 }
 
-func (d *dog) let(verb string, l *netdb.Lease, do func(unseen func() error) error) (bool, string, error) {
+func (d *dog) let(verb string, l *ipam.Lease, do func(unseen func() error) error) (bool, string, error) {
 	d.mu.Lock()
 	d.asked = append(d.asked, verb+" "+l.Addr.String())
 	if d.err != nil {
@@ -157,15 +158,15 @@ func (y *yard) show(lines ...line) {
 }
 
 // reserve gives a sandbox the next address; hold binds it to a container.
-func (y *yard) reserve(sandbox string) *netdb.Lease {
+func (y *yard) reserve(sandbox string) *ipam.Lease {
 	y.t.Helper()
 	return netdbtest.Reserve(y.t, y.book, sandbox)
 }
 
-func (y *yard) hold(sandbox, container string) *netdb.Lease {
+func (y *yard) hold(sandbox, container string) *ipam.Lease {
 	y.t.Helper()
-	l, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), y.reserve(sandbox).ID, 0,
-		netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: container}}})
+	l, err := y.book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), y.reserve(sandbox).ID, 0,
+		ipam.Binding{Containers: []ipam.Container{{Namespace: "default", ID: container}}})
 
 	if err != nil {
 		y.t.Fatal(err)
@@ -173,9 +174,9 @@ func (y *yard) hold(sandbox, container string) *netdb.Lease {
 	return l
 }
 
-func (y *yard) aside(addr string) *netdb.Lease {
+func (y *yard) aside(addr string) *ipam.Lease {
 	y.t.Helper()
-	l, err := y.book.Quarantine(ctx, netdbtest.Who(netdb.ByAllocator, "seen_on_wire"), netip.MustParseAddr(addr), evidenceOf(netns))
+	l, err := y.book.Quarantine(ctx, netdbtest.Who(ipam.ByAllocator, "seen_on_wire"), netip.MustParseAddr(addr), evidenceOf(netns))
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestPassMakesThemAgree(t *testing.T) {
 	if p.Addr.String() != "10.8.64.6" {
 		t.Fatalf("P holds %s", p.Addr)
 	}
-	if _, err := y.book.Pause(ctx, netdbtest.Who(netdb.ByClient, "paused"), p.ID, 0); err != nil {
+	if _, err := y.book.Pause(ctx, netdbtest.Who(ipam.ByClient, "paused"), p.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	there := []line{
@@ -295,15 +296,15 @@ func TestWhatChangesDuringAPassIsLeftAlone(t *testing.T) {
 		}
 	})
 	comes := map[string]struct {
-		alive func(*yard, *netdb.Lease)
+		alive func(*yard, *ipam.Lease)
 		why   string
 	}{
-		"its container starts": {func(y *yard, _ *netdb.Lease) {
+		"its container starts": {func(y *yard, _ *ipam.Lease) {
 			y.show(container("c1", owner("A"), ip("10.8.64.2"), runs))
 		}, "it is there"},
-		"its address answers": {func(y *yard, _ *netdb.Lease) { y.show(container("other"), seen(netns, "10.8.64.2")) }, "it is there"},
-		"its owner binds it anew": {func(y *yard, l *netdb.Lease) {
-			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
+		"its address answers": {func(y *yard, _ *ipam.Lease) { y.show(container("other"), seen(netns, "10.8.64.2")) }, "it is there"},
+		"its owner binds it anew": {func(y *yard, l *ipam.Lease) {
+			if _, err := y.book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), l.ID, 0, ipam.Binding{HostInterface: "veth1"}); err != nil {
 				t.Error(err)
 			}
 		}, ""},
@@ -344,7 +345,7 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 	var once sync.Once
 	y.dog.before = func() {
 		once.Do(func() {
-			if _, err := y.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), r.ID, 0, netdb.Binding{HostInterface: "veth3"}); err != nil {
+			if _, err := y.book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), r.ID, 0, ipam.Binding{HostInterface: "veth3"}); err != nil {
 				t.Error(err)
 			}
 			y.reserve("X") // .4
@@ -493,7 +494,7 @@ func TestQuarantineIsFull(t *testing.T) {
 	y := newYard(t, netdbtest.Options(), "10.8.64.0/29") // five addresses, of which one
 	y.show(seen(netns, "10.8.64.3", port("veth1")), seen(netns, "10.8.64.4", port("veth2")))
 	y.pass("quarantine 10.8.64.3 done", "quarantine 10.8.64.4 skipped", "report quarantine_full 10.8.64.4")
-	if a := y.Last().Actions[1]; !strings.Contains(a.Err, netdb.ErrQuarantineFull.Error()) {
+	if a := y.Last().Actions[1]; !strings.Contains(a.Err, ipam.ErrQuarantineFull.Error()) {
 		t.Errorf("skipped as %+v", a)
 	}
 	first := y.Last().Started
@@ -532,8 +533,8 @@ func TestTwoClaimants(t *testing.T) {
 func TestIncarnations(t *testing.T) {
 	y := plain(t)
 	old := y.hold("A", "c1")
-	young, err := y.book.Adopt(ctx, by("adopted"), netdb.Adoption{Addr: netip.MustParseAddr("10.8.64.9"), Sandbox: "A", UID: "second",
-		Binding: netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "c2"}}}})
+	young, err := y.book.Adopt(ctx, by("adopted"), ipam.Adoption{Addr: netip.MustParseAddr("10.8.64.9"), Sandbox: "A", UID: "second",
+		Binding: ipam.Binding{Containers: []ipam.Container{{Namespace: "default", ID: "c2"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -543,7 +544,7 @@ func TestIncarnations(t *testing.T) {
 		y.minutes(8)
 	}
 	y.holds("10.8.64.2 releasing A", "10.8.64.9 bound A")
-	if _, err := y.book.Release(ctx, netdbtest.Who(netdb.ByClient, "released"), old.ID, "", 0); err != nil {
+	if _, err := y.book.Release(ctx, netdbtest.Who(ipam.ByClient, "released"), old.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	y.pass()

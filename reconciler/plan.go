@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // policy is what an operator decides about plans, and what is known of
 // addresses.
 type policy struct {
-	place         func(netip.Addr) netdb.Place
-	unplugged     func(*netdb.Lease) netdb.Binding // nil: none of any
-	sleep         func(id string) *netdb.Sleep     // nil: none of any
-	runtime       bool                             // a runtime witness is expected
+	place         func(netip.Addr) ipam.Place
+	unplugged     func(*ipam.Lease) ipam.Binding // nil: none of any
+	sleep         func(id string) *ipam.Sleep    // nil: none of any
+	runtime       bool                           // a runtime witness is expected
 	misses        int
 	age           time.Duration
 	quarantine    time.Duration
@@ -32,18 +32,18 @@ type policy struct {
 // they are about; none changes what was read.
 type view struct {
 	policy
-	book    []*netdb.Lease // in the order of the addresses
+	book    []*ipam.Lease // in the order of the addresses
 	census  census.Census
 	unasked map[netip.Addr]bool // quarantined; a probe should have asked about them and did not
 	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
 	changed error               // why the runtime's word that something is gone proves nothing
 	whole   bool                // kernel and runtime were read anew for this census
-	now     netdb.Stamp
+	now     ipam.Stamp
 	proof
 
 	// What index derives from book and census.
-	ids        map[string]netip.Addr     // of the rows
-	ports      map[string][]*netdb.Lease // which leases record a host interface
+	ids        map[string]netip.Addr    // of the rows
+	ports      map[string][]*ipam.Lease // which leases record a host interface
 	leases     *workload.Leases
 	containers *workload.Containers[census.Sighting]
 }
@@ -59,9 +59,9 @@ type memory struct {
 // A step is an action with all that it takes to do it.
 type step struct {
 	Action
-	lease    *netdb.Lease // the row it was decided on; nil: there was none
-	adopt    netdb.Adoption
-	bind     netdb.Binding
+	lease    *ipam.Lease // the row it was decided on; nil: there was none
+	adopt    ipam.Adoption
+	bind     ipam.Binding
 	paused   bool // what is adopted or bound is paused
 	evidence json.RawMessage
 }
@@ -100,14 +100,14 @@ func (v *view) plan(m memory, confirm bool) decision {
 		d.add(step{lease: l}, Clear, "no witness has seen it for %v", v.now.Since(unseen[l.ID].since).Round(time.Second))
 	}
 	rows := make(map[netip.Addr]bool, len(v.book))
-	var prefixes []*netdb.Lease
+	var prefixes []*ipam.Lease
 	for _, l := range v.book {
 		rows[l.Addr] = true
 		if l.PrefixLen != 0 {
 			prefixes = append(prefixes, l)
 		}
 		switch {
-		case l.State == netdb.Cooling || l.State == netdb.Quarantined:
+		case l.State == ipam.Cooling || l.State == ipam.Quarantined:
 			v.unheld(&d, l.Addr, l)
 		default:
 			// That one of which nothing was ever seen is absent says nothing: it is the kernel's to say.
@@ -138,7 +138,7 @@ func (d *decision) add(s step, kind, reason string, args ...any) {
 
 // unheld decides about an address that is not held: it has no row, or one
 // that cools or is quarantined.
-func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
+func (v *view) unheld(d *decision, addr netip.Addr, row *ipam.Lease) {
 	seen := v.census.Seen[addr]
 	if row != nil {
 		seen = workload.SeenOf(v.census, row)
@@ -150,7 +150,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		v.unheldPrefix(d, row, seen)
 		return
 	}
-	quarantined := row != nil && row.State == netdb.Quarantined
+	quarantined := row != nil && row.State == ipam.Quarantined
 	claims := claimants(seen)
 	s := step{Action: Action{Addr: addr}, lease: row, evidence: evidence(seen)}
 	if len(claims) > 1 {
@@ -185,9 +185,9 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 		if at, taken := v.ids[id]; taken && at != addr {
 			id = "" // it names the lease of another address
 		}
-		s.adopt = netdb.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
+		s.adopt = ipam.Adoption{Addr: addr, ID: id, Sandbox: c.sandbox, UID: c.uid,
 			Binding: v.binding(c.containers, seen), Evidence: s.evidence}
-		as := &netdb.Lease{ID: id, Addr: addr, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers, HostInterface: s.adopt.HostInterface}
+		as := &ipam.Lease{ID: id, Addr: addr, Sandbox: c.sandbox, UID: c.uid, Containers: s.adopt.Containers, HostInterface: s.adopt.HostInterface}
 		s.paused = allPaused(v.backed(as, v.of(as)))
 		s.adopt.Rev = s.rev()
 		d.add(s, Adopt, "%s lives with it and holds no lease of it", c.name())
@@ -205,13 +205,13 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *netdb.Lease) {
 // unfit decides about an address that a workload claims for which no lease can be made.
 func (v *view) unfit(d *decision, s step, c claimant, seen []census.Sighting) {
 	d.findings = append(d.findings, unleased(s.Addr, s.lease, c, seen))
-	if s.lease == nil || s.lease.State != netdb.Quarantined {
+	if s.lease == nil || s.lease.State != ipam.Quarantined {
 		d.add(s, Quarantine, "%s claims it, and no lease can be made for it", c.containers[0].Container)
 	}
 }
 
 // held decides about a lease that is held, or being released.
-func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[string]contest) {
+func (v *view) held(d *decision, l *ipam.Lease, overdue bool, contests map[string]contest) {
 	if done := v.conflict(d, l, contests); done {
 		return
 	}
@@ -225,14 +225,14 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 	backed := v.backed(l, own)
 	s := step{lease: l}
 	switch l.State {
-	case netdb.Reserved:
+	case ipam.Reserved:
 		if live := bindable(l, backed); anyTask(live, taskRunning, taskPaused, taskStopped) {
 			s.bind, s.paused = v.binding(live, workload.SeenOf(v.census, l)), allPaused(backed)
 			d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
 		} else if v.whole && v.census.CompleteAbout(l.Addr) && v.pastDeadline(l) && !v.awaited(l, own) && len(workload.SeenOf(v.census, l)) == 0 {
 			d.add(s, Expire, "it was not bound within %v, and no witness sees it", l.BindWithin)
 		}
-	case netdb.Bound:
+	case ipam.Bound:
 		switch {
 		case overdue:
 			m := d.missed[l.ID]
@@ -246,7 +246,7 @@ func (v *view) held(d *decision, l *netdb.Lease, overdue bool, contests map[stri
 				v.plug(d, s)
 			}
 		}
-	case netdb.Paused:
+	case ipam.Paused:
 		if overdue {
 			d.add(s, Reap, "it was frozen before the machine booted, and nothing has shown it for %v", v.now.Since(d.missed[l.ID].since).Round(time.Second))
 		} else if v.resumed(l, backed) {
@@ -270,7 +270,7 @@ func (v *view) plug(d *decision, s step) {
 		d.add(s, Bind, "a witness sees it on its bridge")
 		return
 	}
-	another := func(o *netdb.Lease) bool { return o.ID != s.lease.ID && !workload.Beside(o, s.lease) }
+	another := func(o *ipam.Lease) bool { return o.ID != s.lease.ID && !workload.Beside(o, s.lease) }
 	if v.unplugged == nil || slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
 		return
 	}
@@ -284,7 +284,7 @@ func (v *view) plug(d *decision, s step) {
 // names a port. A port that is another lease's shows that one's sandbox, which may have taken the
 // address and the MAC. Behind a port of which no lease and no container says whose it is, the MAC alone
 // counts where the lease names nothing else: so is each sandbox that was bound by its MAC.
-func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
+func (v *view) inPlace(l *ipam.Lease) (link int, news bool) {
 	if len(l.Containers) > 0 {
 		return 0, false
 	}
@@ -307,8 +307,8 @@ func (v *view) inPlace(l *netdb.Lease) (link int, news bool) {
 
 // anothersPort reports that a sighting is behind the port of another sandbox's lease, or where a
 // container of one lives, as far as homes are known.
-func anothersPort(v *view, l *netdb.Lease, s census.Sighting) bool {
-	return slices.ContainsFunc(v.book, func(o *netdb.Lease) bool {
+func anothersPort(v *view, l *ipam.Lease, s census.Sighting) bool {
+	return slices.ContainsFunc(v.book, func(o *ipam.Lease) bool {
 		if o.UID == l.UID || !o.State.Open() {
 			return false
 		}
@@ -327,19 +327,19 @@ const shortly = time.Minute
 // with its tasks. What counts is a task that was resumed or made since, or that stood still since. Of one that is to hibernate
 // only that it was made: a checkpoint may resume the task that it then ends. A client that has not
 // said how it pauses has a moment for it; after that a reading made anew overrules it.
-func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
+func (v *view) resumed(l *ipam.Lease, own []census.Sighting) bool {
 	running := slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return s.Task != taskRunning })
 	if len(running) == 0 || v.silent(census.Runtime) {
 		return false
 	}
 	mode := v.stopping(l)
 	if v.now.Rebooted(l.Since) || slices.ContainsFunc(running, func(s census.Sighting) bool {
-		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != netdb.Hibernate &&
+		return !s.Began.IsZero() && v.newer(l, s.Began) || mode != ipam.Hibernate &&
 			(s.Resumed && v.newer(l, s.TaskAt) || !s.StoodAt.IsZero() && v.newer(l, s.StoodAt))
 	}) {
 		return true
 	}
-	if mode != "" || v.mode(l) == "" && l.Reason != netdb.RuntimePaused && v.now.Since(l.Since) < shortly {
+	if mode != "" || v.mode(l) == "" && l.Reason != ipam.RuntimePaused && v.now.Since(l.Since) < shortly {
 		return false
 	}
 	return v.whole || v.newer(l, latest(running))
@@ -347,19 +347,19 @@ func (v *view) resumed(l *netdb.Lease, own []census.Sighting) bool {
 
 // newer reports whether a moment is after the one at which a lease came into its state. The
 // wall clock may have been set in between, so what has passed since is compared.
-func (v *view) newer(l *netdb.Lease, at time.Time) bool {
+func (v *view) newer(l *ipam.Lease, at time.Time) bool {
 	return v.now.Wall.Sub(at) < v.now.Since(l.Since)
 }
 
 // mode is how a lease's sandbox is paused, "" where nothing is recorded.
-func (v *view) mode(l *netdb.Lease) netdb.SleepMode {
+func (v *view) mode(l *ipam.Lease) ipam.SleepMode {
 	if s := v.slept(l); s != nil {
 		return s.Mode
 	}
 	return ""
 }
 
-func (v *view) slept(l *netdb.Lease) *netdb.Sleep {
+func (v *view) slept(l *ipam.Lease) *ipam.Sleep {
 	if v.sleep == nil {
 		return nil
 	}
@@ -368,7 +368,7 @@ func (v *view) slept(l *netdb.Lease) *netdb.Sleep {
 
 // stopping is how a paused lease's owner has said to pause it and does so itself, while it has not
 // been seen to have done it; else "". What ipamd freezes itself it asks about.
-func (v *view) stopping(l *netdb.Lease) netdb.SleepMode {
+func (v *view) stopping(l *ipam.Lease) ipam.SleepMode {
 	if s := v.slept(l); s != nil && !s.Do && !s.Still {
 		return s.Mode
 	}
@@ -378,7 +378,7 @@ func (v *view) stopping(l *netdb.Lease) netdb.SleepMode {
 // stopped reports that the tasks of a paused lease stand still, or are gone; of one that
 // hibernates they are gone. A task of which it is not known what it does, or whether it is the
 // lease's own, may run.
-func (v *view) stopped(l *netdb.Lease, own, backed []census.Sighting, mode netdb.SleepMode) bool {
+func (v *view) stopped(l *ipam.Lease, own, backed []census.Sighting, mode ipam.SleepMode) bool {
 	if !v.runtime || v.silent(census.Runtime) || v.changed != nil {
 		return false
 	}
@@ -390,7 +390,7 @@ func (v *view) stopped(l *netdb.Lease, own, backed []census.Sighting, mode netdb
 		case taskRunning:
 			return true
 		case taskPaused:
-			return mode == netdb.Hibernate
+			return mode == ipam.Hibernate
 		}
 		return s.Task == "" && s.Note != ""
 	})
@@ -402,24 +402,24 @@ func (v *view) silent(w census.Witness) bool {
 
 // awaited reports whether one of a reserved lease's containers may be yet to
 // use it.
-func (v *view) awaited(l *netdb.Lease, own []census.Sighting) bool {
+func (v *view) awaited(l *ipam.Lease, own []census.Sighting) bool {
 	return slices.ContainsFunc(own, func(s census.Sighting) bool { return v.leases.Awaits(l, workload.Seen(s)) })
 }
 
-func (v *view) pastDeadline(l *netdb.Lease) bool {
-	return l.State == netdb.Reserved && l.Stuck(v.now)
+func (v *view) pastDeadline(l *ipam.Lease) bool {
+	return l.State == ipam.Reserved && l.Stuck(v.now)
 }
 
 // bindable returns those of a lease's containers that name the address or the
 // lease itself.
-func bindable(l *netdb.Lease, own []census.Sighting) []census.Sighting {
+func bindable(l *ipam.Lease, own []census.Sighting) []census.Sighting {
 	return slices.DeleteFunc(slices.Clone(own), func(s census.Sighting) bool { return s.Addr != l.Addr && s.LeaseID != l.ID })
 }
 
 // unrecorded returns the containers of a workload that runs, for a lease that
 // records none because its owner named the port alone: without them nothing
 // shows that they are removed.
-func unrecorded(l *netdb.Lease, own []census.Sighting) []netdb.Container {
+func unrecorded(l *ipam.Lease, own []census.Sighting) []ipam.Container {
 	if live := bindable(l, own); len(l.Containers) == 0 && anyTask(live, taskRunning) {
 		return containersOf(live)
 	}

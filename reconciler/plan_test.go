@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // The truth table: a world in lines, and what is decided in it.
@@ -192,7 +192,7 @@ func TestPlan(t *testing.T) {
 		"bound, overdue, never seen":                                     {lines{lease(a2, bound, "A", neverSeen), overdue(a2), noRuntime}, nil},
 		"bound, overdue, never seen in this boot, of which an era began": {lines{lease(a2, bound, "A", neverSeen), overdue(a2), noRuntime, nextEra}, nil},
 		"bound, overdue, never looked for":                               {lines{lease(a2, bound, "A", neverLookedFor), overdue(a2), noRuntime}, nil},
-		"bound, overdue, never looked for, another boot":                 {lines{lease(a2, bound, "A", neverLookedFor, func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
+		"bound, overdue, never looked for, another boot":                 {lines{lease(a2, bound, "A", neverLookedFor, func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
 		"bound, never looked for, seen":                                  {lines{lease(a2, bound, "A", neverLookedFor, on("veth1")), seen(netns, a2, port("veth1")), noRuntime}, []string{"bind 10.8.64.2 A"}},
 		"bound, never looked for, a MAC is seen":                         {lines{lease(a2, bound, "A", neverLookedFor, mac("02:00:00:00:00:01")), seen(netns, a2, hw("02:00:00:00:00:01"), port("veth1")), noRuntime}, []string{"bind 10.8.64.2 A"}},
 		"bound, overdue, never seen, containers":                         {lines{container("other"), lease(a2, bound, "A", neverSeen, containers("c1")), overdue(a2)}, []string{"reap 10.8.64.2 A"}},
@@ -205,7 +205,7 @@ func TestPlan(t *testing.T) {
 		"no runtime to ask, none recorded":                               {lines{lease(a2, bound, "A", on("veth1")), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
 		"paused, its container is gone":                                  {lines{container("other"), lease(a2, paused, "A", containers("c1")), missed(a2, 3, time.Hour)}, nil},
 		"releasing is the watchdog's":                                    {lines{container("other"), lease(a2, releasing, "A", containers("c1")), missed(a2, 3, time.Hour)}, nil},
-		"R5: the misses of another lease":                                {lines{container("other"), lease(a2, bound, "B", func(l *netdb.Lease) { l.ID = "B's" }), missed(a2, 3, time.Hour)}, nil},
+		"R5: the misses of another lease":                                {lines{container("other"), lease(a2, bound, "B", func(l *ipam.Lease) { l.ID = "B's" }), missed(a2, 3, time.Hour)}, nil},
 
 		// bound | paused or running | any
 		"bound, all are paused":               {lines{lease(a2, bound, "A", containers("c1")), container("c1", owner("A"), ip(a2), frozen)}, []string{"pause 10.8.64.2 A"}},
@@ -223,49 +223,49 @@ func TestPlan(t *testing.T) {
 		"and resumed since":                   {lines{lease(a2, paused, "A", containers("c1"), age(2*time.Second)), container("c1", runs, thawed(time.Second)), onNews}, []string{"resume 10.8.64.2 A"}},
 		"and made anew since":                 {lines{lease(a2, paused, "A", containers("c1"), age(2*time.Second)), container("c1", runs, fresh(time.Second))}, []string{"resume 10.8.64.2 A"}},
 		"and running a minute later":          {lines{lease(a2, paused, "A", containers("c1"), age(time.Minute)), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
-		"paused by a pass a moment ago, runs": {lines{lease(a2, paused, "A", containers("c1"), age(time.Second), func(l *netdb.Lease) { l.Reason = netdb.RuntimePaused }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
-		"paused in another boot, runs":        {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"paused by a pass a moment ago, runs": {lines{lease(a2, paused, "A", containers("c1"), age(time.Second), func(l *ipam.Lease) { l.Reason = ipam.RuntimePaused }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"paused in another boot, runs":        {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
 		"resumed by the runtime, on news":     {lines{lease(a2, paused, "A", containers("c1")), container("c1", runs), onNews}, []string{"resume 10.8.64.2 A"}},
 
-		"its wall clock was set back, on news": {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.Wall = l.Since.Wall.Add(2 * time.Hour) }),
+		"its wall clock was set back, on news": {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.Wall = l.Since.Wall.Add(2 * time.Hour) }),
 			container("c1", runs), onNews}, []string{"resume 10.8.64.2 A"}},
-		"its wall clock was set ahead, on news": {lines{lease(a2, paused, "A", containers("c1"), age(time.Second), func(l *netdb.Lease) { l.Since.Wall = l.Since.Wall.Add(-2 * time.Hour) }),
+		"its wall clock was set ahead, on news": {lines{lease(a2, paused, "A", containers("c1"), age(time.Second), func(l *ipam.Lease) { l.Since.Wall = l.Since.Wall.Add(-2 * time.Hour) }),
 			container("c1", runs), onNews}, nil},
 		"paused, the first of two is frozen, on news": {lines{lease(a2, paused, "A", containers("c1", "c2"), age(time.Second)), container("c1", frozen, since(0)), container("c2", runs), onNews}, nil},
 
 		// paused by an owner who has said how | runs | any
-		"to be frozen, still running":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs)}, nil},
-		"to be frozen, seen to run later":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs), onNews}, nil},
-		"to be frozen, running before":                   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Freeze), container("c1", runs, thawed(time.Minute))}, nil},
-		"to be frozen, known late to run":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, since(time.Minute))}, nil},
-		"to be frozen, resumed since":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, thawed(time.Minute))}, []string{"resume 10.8.64.2 A"}},
-		"to be frozen, stood still since":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, stood(time.Minute))}, []string{"resume 10.8.64.2 A"}},
-		"to be frozen, stood still before":               {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Freeze), container("c1", runs, stood(time.Minute))}, nil},
-		"to hibernate, stood still for its checkpoint":   {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", runs, stood(time.Minute))}, nil},
-		"to be frozen, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", runs, fresh(time.Minute))}, []string{"resume 10.8.64.2 A"}},
-		"to be frozen, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Freeze), container("c1", runs, fresh(time.Minute))}, nil},
-		"to be frozen in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, netdb.Freeze), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
-		"to be frozen in another era of the boot, runs":  {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID += "+1" }), stopping(a2, netdb.Freeze), container("c1", runs)}, nil},
-		"to be frozen in another era, absent":            {lines{lease(a2, paused, "A"), stopping(a2, netdb.Freeze), overdue(a2), noRuntime, nextEra}, nil},
-		"to be frozen in another boot, absent":           {lines{lease(a2, paused, "A", func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, netdb.Freeze), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
-		"to be frozen, frozen":                           {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", frozen), onNews}, []string{"still 10.8.64.2 A"}},
-		"to be frozen, one of two is":                    {lines{lease(a2, paused, "A", containers("c1", "c2")), stopping(a2, netdb.Freeze), container("c1", frozen, since(time.Minute)), container("c2", runs)}, nil},
-		"to be frozen, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze)}, []string{"still 10.8.64.2 A"}},
-		"to be frozen, not known":                        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", unclear)}, nil},
-		"to be frozen, a label alone runs":               {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), container("c1", frozen), container("c9", owner("A"), runs, home("veth9"))}, []string{"still 10.8.64.2 A"}},
-		"to be frozen, its own runs, nobody knows where": {lines{lease(a2, paused, "A", on("veth1")), stopping(a2, netdb.Freeze), container("c1", owner("A"), runs)}, nil},
-		"to be frozen, another's runs elsewhere":         {lines{lease(a2, paused, "A", on("veth1")), stopping(a2, netdb.Freeze), container("c1", owner("A"), runs, home("veth9"))}, []string{"still 10.8.64.2 A"}},
-		"to be frozen, gone, the runtime is silent":      {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), silent(runtime)}, nil},
-		"to be frozen, gone from another runtime":        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), anotherRuntime}, nil},
-		"to be frozen, there is no runtime":              {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Freeze), noRuntime}, nil},
-		"to hibernate, still running":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", runs)}, nil},
-		"to hibernate, frozen for its checkpoint":        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", frozen)}, nil},
-		"to hibernate, resumed after its checkpoint":     {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", runs, thawed(time.Minute))}, nil},
-		"to hibernate, ended":                            {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", ended)}, []string{"still 10.8.64.2 A"}},
-		"to hibernate, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), onNews}, []string{"still 10.8.64.2 A"}},
-		"to hibernate, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, netdb.Hibernate), container("c1", runs, fresh(time.Minute)), onNews}, []string{"resume 10.8.64.2 A"}},
-		"to hibernate in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *netdb.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, netdb.Hibernate), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
-		"to hibernate, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, netdb.Hibernate), container("c1", runs, fresh(time.Minute))}, nil},
+		"to be frozen, still running":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs)}, nil},
+		"to be frozen, seen to run later":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs), onNews}, nil},
+		"to be frozen, running before":                   {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, ipam.Freeze), container("c1", runs, thawed(time.Minute))}, nil},
+		"to be frozen, known late to run":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs, since(time.Minute))}, nil},
+		"to be frozen, resumed since":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs, thawed(time.Minute))}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen, stood still since":                {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs, stood(time.Minute))}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen, stood still before":               {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, ipam.Freeze), container("c1", runs, stood(time.Minute))}, nil},
+		"to hibernate, stood still for its checkpoint":   {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", runs, stood(time.Minute))}, nil},
+		"to be frozen, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", runs, fresh(time.Minute))}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, ipam.Freeze), container("c1", runs, fresh(time.Minute))}, nil},
+		"to be frozen in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, ipam.Freeze), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"to be frozen in another era of the boot, runs":  {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.BootID += "+1" }), stopping(a2, ipam.Freeze), container("c1", runs)}, nil},
+		"to be frozen in another era, absent":            {lines{lease(a2, paused, "A"), stopping(a2, ipam.Freeze), overdue(a2), noRuntime, nextEra}, nil},
+		"to be frozen in another boot, absent":           {lines{lease(a2, paused, "A", func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, ipam.Freeze), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
+		"to be frozen, frozen":                           {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", frozen), onNews}, []string{"still 10.8.64.2 A"}},
+		"to be frozen, one of two is":                    {lines{lease(a2, paused, "A", containers("c1", "c2")), stopping(a2, ipam.Freeze), container("c1", frozen, since(time.Minute)), container("c2", runs)}, nil},
+		"to be frozen, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze)}, []string{"still 10.8.64.2 A"}},
+		"to be frozen, not known":                        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", unclear)}, nil},
+		"to be frozen, a label alone runs":               {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", frozen), container("c9", owner("A"), runs, home("veth9"))}, []string{"still 10.8.64.2 A"}},
+		"to be frozen, its own runs, nobody knows where": {lines{lease(a2, paused, "A", on("veth1")), stopping(a2, ipam.Freeze), container("c1", owner("A"), runs)}, nil},
+		"to be frozen, another's runs elsewhere":         {lines{lease(a2, paused, "A", on("veth1")), stopping(a2, ipam.Freeze), container("c1", owner("A"), runs, home("veth9"))}, []string{"still 10.8.64.2 A"}},
+		"to be frozen, gone, the runtime is silent":      {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), silent(runtime)}, nil},
+		"to be frozen, gone from another runtime":        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), anotherRuntime}, nil},
+		"to be frozen, there is no runtime":              {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), noRuntime}, nil},
+		"to hibernate, still running":                    {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", runs)}, nil},
+		"to hibernate, frozen for its checkpoint":        {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", frozen)}, nil},
+		"to hibernate, resumed after its checkpoint":     {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", runs, thawed(time.Minute))}, nil},
+		"to hibernate, ended":                            {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", ended)}, []string{"still 10.8.64.2 A"}},
+		"to hibernate, gone":                             {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), onNews}, []string{"still 10.8.64.2 A"}},
+		"to hibernate, made anew since":                  {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Hibernate), container("c1", runs, fresh(time.Minute)), onNews}, []string{"resume 10.8.64.2 A"}},
+		"to hibernate in another boot, runs":             {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, ipam.Hibernate), container("c1", runs)}, []string{"resume 10.8.64.2 A"}},
+		"to hibernate, made before":                      {lines{lease(a2, paused, "A", containers("c1"), age(time.Second)), stopping(a2, ipam.Hibernate), container("c1", runs, fresh(time.Minute))}, nil},
 
 		// quarantined, dark long enough | nobody | dark
 		"quarantined, dark for long enough":           {lines{lease(a2, quarantine, ""), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2"}},
@@ -302,7 +302,7 @@ func TestG6AnAddressThatIsTakenWakesNoLease(t *testing.T) {
 // is used and whose port no other sandbox's lease records.
 func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 	const a2, a3, six = "10.8.64.2", "10.8.64.3", "fd00:8:64::2"
-	pooled := func(p string) func(*netdb.Lease) { return func(l *netdb.Lease) { l.PoolUID = p } }
+	pooled := func(p string) func(*ipam.Lease) { return func(l *ipam.Lease) { l.PoolUID = p } }
 	for name, tt := range map[string]struct {
 		world []line
 		want  []string
@@ -318,14 +318,14 @@ func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 		"its predecessor of one uid is releasing": {[]line{lease(a2, releasing, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, nil},
 		"both families of it": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six"))},
 			[]string{"bind 10.8.64.2 A", "bind fd00:8:64::2 A"}},
-		"both of its interfaces": {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), func(l *netdb.Lease) { l.Interface = "eth1" })},
+		"both of its interfaces": {[]line{lease(a2, bound, "A", on("tap0")), lease(a3, bound, "A", on("tap0"), func(l *ipam.Lease) { l.Interface = "eth1" })},
 			[]string{"bind 10.8.64.2 A", "bind 10.8.64.3 A"}},
 		"both families, of two incarnations": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six"), uid("A-2"))}, nil},
 		"both families, and another sandbox": {[]line{lease(a2, bound, "A", on("tap0")), lease(six, bound, "A", on("tap0"), pooled("six")), lease(a3, bound, "B", on("tap0"))}, nil},
 		"one that cools does not count":      {[]line{lease(a2, cooling, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, []string{"bind 10.8.64.3 A"}},
 	} {
 		w := worldOf(tt.world...)
-		w.unplugged = func(l *netdb.Lease) (n netdb.Binding) {
+		w.unplugged = func(l *ipam.Lease) (n ipam.Binding) {
 			if l.HostInterface == "tap0" {
 				n.HostInterface = "tap0"
 			}
@@ -383,7 +383,7 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 				t.Fatalf("decided %q", d.said())
 			}
 			a := d.steps[0].adopt
-			want := []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}
+			want := []ipam.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}
 			if !slices.Equal(a.Containers, want) || a.HostInterface != more.port || (a.MAC != "") != (more.port != "") || a.Netns != "" {
 				t.Errorf("bound to %+v", a.Binding)
 			}

@@ -5,13 +5,13 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // inPrefix reports whether an address is in one of some delegated prefixes, which are in their
 // order: it is seen there, and is no address without a row.
-func inPrefix(prefixes []*netdb.Lease, a netip.Addr) bool {
-	behind, exact := slices.BinarySearchFunc(prefixes, a, func(l *netdb.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
+func inPrefix(prefixes []*ipam.Lease, a netip.Addr) bool {
+	behind, exact := slices.BinarySearchFunc(prefixes, a, func(l *ipam.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
 	return exact || behind > 0 && prefixes[behind-1].Covers(a)
 }
 
@@ -19,8 +19,8 @@ func inPrefix(prefixes []*netdb.Lease, a netip.Addr) bool {
 // address is seen: all of it is quarantined, with that evidence. Who has an address does not
 // show by that that it has the prefix, so none is adopted; its former owner gets it back by
 // an allocate or a bind.
-func (v *view) unheldPrefix(d *decision, row *netdb.Lease, seen []census.Sighting) {
-	if row.State == netdb.Quarantined {
+func (v *view) unheldPrefix(d *decision, row *ipam.Lease, seen []census.Sighting) {
+	if row.State == ipam.Quarantined {
 		return
 	}
 	s := step{Action: Action{Addr: row.Addr}, lease: row, evidence: evidence(seen)}

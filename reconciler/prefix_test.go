@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // D4: an address that is seen in a delegated prefix is its lease's while that is held, behind
@@ -13,17 +13,17 @@ import (
 // one address, and rests while any is seen.
 func TestD4AnAddressSeenInAPrefix(t *testing.T) {
 	inside := netip.MustParseAddr("10.8.64.20")
-	for state, want := range map[netdb.State]string{
-		netdb.Bound: "", netdb.Cooling: Quarantine, netdb.Quarantined: "",
+	for state, want := range map[ipam.State]string{
+		ipam.Bound: "", ipam.Cooling: Quarantine, ipam.Quarantined: "",
 	} {
 		for _, port := range []string{"veth1", "veth9"} {
 			w := worldOf()
-			l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64.16"), PrefixLen: 28, ID: "one", State: state, Sandbox: "web", UID: "web",
-				Interface: "eth0", HostInterface: "veth1", MAC: "02:00:00:00:00:01", Rev: 7, Since: boot, Created: boot, Plug: netdb.Plug{Boot: boot.BootID}}
-			if state == netdb.Quarantined {
+			l := &ipam.Lease{Addr: netip.MustParseAddr("10.8.64.16"), PrefixLen: 28, ID: "one", State: state, Sandbox: "web", UID: "web",
+				Interface: "eth0", HostInterface: "veth1", MAC: "02:00:00:00:00:01", Rev: 7, Since: boot, Created: boot, Plug: ipam.Plug{Boot: boot.BootID}}
+			if state == ipam.Quarantined {
 				l.Evidence = []byte(`[{"witness":"probe"}]`)
 			}
-			w.book = []*netdb.Lease{l}
+			w.book = []*ipam.Lease{l}
 			w.census.Seen[inside] = []census.Sighting{{Addr: inside, Witness: netns, Port: port, MAC: "02:00:00:00:00:77"}}
 			w.index()
 			d := w.plan(w.known, false)
@@ -34,7 +34,7 @@ func TestD4AnAddressSeenInAPrefix(t *testing.T) {
 				}
 				got = s.Kind
 			}
-			if state == netdb.Bound && port == "veth9" {
+			if state == ipam.Bound && port == "veth9" {
 				if d.standing != 1 { // a second pass notes it
 					t.Errorf("%s behind another's port: %q, %d conflicts stand", state, got, d.standing)
 				}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
-func noContainer(*netdb.Lease) bool { return false }
+func noContainer(*ipam.Lease) bool { return false }
 
 func evidenceOf(witnesses ...census.Witness) json.RawMessage {
 	var seen []census.Sighting
@@ -34,19 +34,19 @@ func TestWhoIsAskedAbout(t *testing.T) {
 		evidence json.RawMessage
 		hold     string
 		about    func(netip.Addr) census.Answer
-		state    netdb.State
+		state    ipam.State
 		asked    bool
 	}{
-		"a probe saw it then":             {evidenceOf(census.Probe), "", unseen, netdb.Quarantined, true},
-		"a probe among others":            {evidenceOf(census.Netns, census.Probe), "", unseen, netdb.Quarantined, true},
-		"a probe sees it now":             {evidenceOf(census.Netns), "", answers, netdb.Quarantined, true},
-		"another witness saw it":          {evidenceOf(census.Netns), "", unseen, netdb.Quarantined, false},
-		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), "", unseen, netdb.Quarantined, false},
-		"an operator set it aside":        {evidenceOf(census.Probe), "a printer", answers, netdb.Quarantined, false},
-		"it is bound":                     {evidenceOf(census.Probe), "", answers, netdb.Bound, false},
-		"without evidence and unseen now": {nil, "", unseen, netdb.Quarantined, false},
+		"a probe saw it then":             {evidenceOf(census.Probe), "", unseen, ipam.Quarantined, true},
+		"a probe among others":            {evidenceOf(census.Netns, census.Probe), "", unseen, ipam.Quarantined, true},
+		"a probe sees it now":             {evidenceOf(census.Netns), "", answers, ipam.Quarantined, true},
+		"another witness saw it":          {evidenceOf(census.Netns), "", unseen, ipam.Quarantined, false},
+		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), "", unseen, ipam.Quarantined, false},
+		"an operator set it aside":        {evidenceOf(census.Probe), "a printer", answers, ipam.Quarantined, false},
+		"it is bound":                     {evidenceOf(census.Probe), "", answers, ipam.Bound, false},
+		"without evidence and unseen now": {nil, "", unseen, ipam.Quarantined, false},
 	} {
-		ask, wait := toProbe([]*netdb.Lease{{Addr: two, State: tt.state, Evidence: tt.evidence, Hold: tt.hold}}, tt.about, netip.Addr{})
+		ask, wait := toProbe([]*ipam.Lease{{Addr: two, State: tt.state, Evidence: tt.evidence, Hold: tt.hold}}, tt.about, netip.Addr{})
 		if (len(ask) == 1) != tt.asked || len(wait) != 0 {
 			t.Errorf("%s: asks %v, lets %v wait", name, ask, wait)
 		}
@@ -57,9 +57,9 @@ func TestWhoIsAskedAbout(t *testing.T) {
 // one has its second.
 func TestProbesGoRound(t *testing.T) {
 	const n = 2*probesMost + 10
-	var book []*netdb.Lease
+	var book []*ipam.Lease
 	for i, a := 0, two; i < n; i, a = i+1, a.Next() {
-		book = append(book, &netdb.Lease{Addr: a, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)})
+		book = append(book, &ipam.Lease{Addr: a, State: ipam.Quarantined, Evidence: evidenceOf(census.Probe)})
 	}
 	times := make(map[netip.Addr]int)
 	var last netip.Addr
@@ -83,7 +83,7 @@ func TestProbesGoRound(t *testing.T) {
 // A pass that could not ask about an address counts for nothing, and takes
 // nothing back.
 func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
-	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: evidenceOf(census.Probe)}}
+	q := []*ipam.Lease{{ID: "q", Addr: two, State: ipam.Quarantined, Evidence: evidenceOf(census.Probe)}}
 	unasked := map[netip.Addr]bool{two: true}
 	var known map[string]unseen
 	for _, p := range []struct {
@@ -91,7 +91,7 @@ func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
 		unasked map[netip.Addr]bool
 		ends    bool
 	}{{0, nil, false}, {5, unasked, false}, {10, nil, false}, {20, unasked, false}, {25, unasked, false}, {30, nil, true}} {
-		var actions []*netdb.Lease
+		var actions []*ipam.Lease
 		actions, known = unseenLong(q, dark(), noContainer, p.unasked, known, enough, after(p.at*time.Minute))
 		if (len(actions) == 1) != p.ends {
 			t.Errorf("after %d minutes: %d actions", p.at, len(actions))
@@ -102,14 +102,14 @@ func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
 // F12: what an operator holds, or nobody knows why, stays quarantined. A word
 // in the evidence is no hold, whatever it says.
 func TestF12AnOperatorsHoldStands(t *testing.T) {
-	for _, q := range [][]*netdb.Lease{
-		{{ID: "q", Addr: two, State: netdb.Quarantined, Hold: "a printer"}},
-		{{ID: "q", Addr: two, State: netdb.Quarantined, Hold: "a printer", Evidence: evidenceOf(census.Netns)}},
-		{{ID: "q", Addr: two, State: netdb.Quarantined, Evidence: json.RawMessage(`7`)}},
+	for _, q := range [][]*ipam.Lease{
+		{{ID: "q", Addr: two, State: ipam.Quarantined, Hold: "a printer"}},
+		{{ID: "q", Addr: two, State: ipam.Quarantined, Hold: "a printer", Evidence: evidenceOf(census.Netns)}},
+		{{ID: "q", Addr: two, State: ipam.Quarantined, Evidence: json.RawMessage(`7`)}},
 	} {
 		var known map[string]unseen
 		for i := range 10 {
-			var actions []*netdb.Lease
+			var actions []*ipam.Lease
 			if actions, known = unseenLong(q, dark(), noContainer, nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
 				t.Errorf("%+v ended after %d hours", q[0], i)
 			}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -34,7 +34,7 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 	v.proof = proof{homes: make(map[uint32]census.Home), given: make(map[givenTo]bool)}
 	held := make(map[netip.Addr]bool, len(v.book))
 	for _, l := range v.book {
-		held[l.Addr] = l.State != netdb.Cooling && l.State != netdb.Quarantined
+		held[l.Addr] = l.State != ipam.Cooling && l.State != ipam.Quarantined
 		r.askHomes(ctx, v, v.unsure(l))
 		if held[l.Addr] {
 			r.askHomes(ctx, v, v.others(l))
@@ -58,7 +58,7 @@ func (r *Reconciler) prove(ctx context.Context, v *view) {
 // records no container behind a port that no lease names: it may be one of theirs.
 func (r *Reconciler) askWhoLivesThere(ctx context.Context, v *view) {
 	for _, l := range v.book {
-		if l.State != netdb.Bound && l.State != netdb.Paused {
+		if l.State != ipam.Bound && l.State != ipam.Paused {
 			continue
 		}
 		if _, news := v.inPlace(l); !news {
@@ -177,24 +177,24 @@ func (v *view) at(of []census.Sighting, s census.Sighting) (out []census.Sightin
 
 // sure reports that a container which belongs to a lease is more to it than a label of
 // its sandbox's: the lease records it, or it carries the lease's id.
-func sure(l *netdb.Lease, s census.Sighting) bool {
+func sure(l *ipam.Lease, s census.Sighting) bool {
 	return s.LeaseID == l.ID || slices.Contains(l.Containers, containerOf(s))
 }
 
 // unsure returns the containers of a lease of which the kernel has to say whether they
 // are more to it than a label, because they would bind, pause or resume it, and where
 // those live that bind it.
-func (v *view) unsure(l *netdb.Lease) []census.Sighting {
+func (v *view) unsure(l *ipam.Lease) []census.Sighting {
 	switch {
-	case l.State == netdb.Reserved, l.State == netdb.Bound && len(l.Containers) == 0, l.State == netdb.Paused:
-	case l.State != netdb.Bound || !allPaused(v.recorded(l)):
+	case l.State == ipam.Reserved, l.State == ipam.Bound && len(l.Containers) == 0, l.State == ipam.Paused:
+	case l.State != ipam.Bound || !allPaused(v.recorded(l)):
 		return nil
 	}
-	return slices.DeleteFunc(v.of(l), func(s census.Sighting) bool { return s.PID == 0 || l.State != netdb.Reserved && sure(l, s) })
+	return slices.DeleteFunc(v.of(l), func(s census.Sighting) bool { return s.PID == 0 || l.State != ipam.Reserved && sure(l, s) })
 }
 
 // recorded returns what the runtime shows of the containers that a lease records.
-func (v *view) recorded(l *netdb.Lease) (out []census.Sighting) {
+func (v *view) recorded(l *ipam.Lease) (out []census.Sighting) {
 	for _, c := range l.Containers {
 		out = append(out, v.containers.At(c)...)
 	}
@@ -205,9 +205,9 @@ func (v *view) recorded(l *netdb.Lease) (out []census.Sighting) {
 // are sure, or their tasks live where its address is, or behind the port that it
 // records. Of one that is paused, whose own workload may be nowhere, the address is
 // another's to take: that a task lives where it is proves nothing.
-func (v *view) backed(l *netdb.Lease, own []census.Sighting) []census.Sighting {
+func (v *view) backed(l *ipam.Lease, own []census.Sighting) []census.Sighting {
 	var live []census.Sighting
-	if l.State != netdb.Paused {
+	if l.State != ipam.Paused {
 		live, _ = v.lodged(own, workload.SeenOf(v.census, l))
 	}
 	if l.HostInterface != "" {

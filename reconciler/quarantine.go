@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -17,7 +17,7 @@ const leastCensuses = 3
 // unseen is what was observed of one quarantined lease since it was last
 // seen. It is kept in memory only: a restart starts again.
 type unseen struct {
-	since    netdb.Stamp
+	since    ipam.Stamp
 	censuses int
 }
 
@@ -28,11 +28,11 @@ type unseen struct {
 // about and was not; one sighting starts all over, and so does a container that
 // the row records. What an operator holds stays so until an operator clears it. The address of a lease of before
 // a rebuild of which nothing was ever seen waits for its owner, as the lease itself did.
-func unseenLong(book []*netdb.Lease, c census.Census, shows func(*netdb.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now netdb.Stamp) ([]*netdb.Lease, map[string]unseen) {
-	var clears []*netdb.Lease
+func unseenLong(book []*ipam.Lease, c census.Census, shows func(*ipam.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now ipam.Stamp) ([]*ipam.Lease, map[string]unseen) {
+	var clears []*ipam.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {
-		if l.State != netdb.Quarantined || heldBack(l) || l.Former() && workload.NeverSeen(l, now.BootID) || len(workload.SeenOf(c, l)) > 0 || shows(l) {
+		if l.State != ipam.Quarantined || heldBack(l) || l.Former() && workload.NeverSeen(l, now.BootID) || len(workload.SeenOf(c, l)) > 0 || shows(l) {
 			continue
 		}
 		d, known := before[l.ID]
@@ -62,11 +62,11 @@ const probesMost = 256
 // evidence or by what is seen now, into those that this pass asks about and
 // those that have to wait for another. They follow one another in the order of
 // the book, from the one behind last.
-func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last netip.Addr) (ask, wait []netip.Addr) {
+func toProbe(book []*ipam.Lease, about func(netip.Addr) census.Answer, last netip.Addr) (ask, wait []netip.Addr) {
 	var before []netip.Addr
 	for _, l := range book {
 		switch {
-		case l.State != netdb.Quarantined || heldBack(l):
+		case l.State != ipam.Quarantined || heldBack(l):
 		case !probed(census.ParseEvidence(l.Evidence)) && !probed(about(l.Addr).Seen):
 		case last.Less(l.Addr):
 			ask = append(ask, l.Addr)
@@ -81,7 +81,7 @@ func toProbe(book []*netdb.Lease, about func(netip.Addr) census.Answer, last net
 
 // heldBack reports whether only an operator ends a quarantine: one holds it, or
 // its evidence cannot be read, so that it is not known what has to be over.
-func heldBack(l *netdb.Lease) bool {
+func heldBack(l *ipam.Lease) bool {
 	return l.Hold != "" || len(l.Evidence) > 0 && census.ParseEvidence(l.Evidence) == nil
 }
 

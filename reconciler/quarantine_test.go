@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 const enough = 15 * time.Minute
@@ -17,10 +17,10 @@ const enough = 15 * time.Minute
 var (
 	two   = netip.MustParseAddr("10.8.64.2")
 	three = netip.MustParseAddr("10.8.64.3")
-	boot  = netdb.Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, BootID: "one"}
+	boot  = ipam.Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, BootID: "one"}
 )
 
-func after(d time.Duration) netdb.Stamp {
+func after(d time.Duration) ipam.Stamp {
 	s := boot
 	s.Wall, s.Boottime = s.Wall.Add(d), s.Boottime+d
 	return s
@@ -45,9 +45,9 @@ func TestQuarantineEnds(t *testing.T) {
 		at     time.Duration
 		census census.Census
 	}
-	q := &netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined}
-	former := func(p netdb.Plug) *netdb.Lease {
-		return &netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined, Reason: netdb.Rebuilt, Sandbox: "a", Plug: p}
+	q := &ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined}
+	former := func(p ipam.Plug) *ipam.Lease {
+		return &ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined, Reason: ipam.Rebuilt, Sandbox: "a", Plug: p}
 	}
 	minutes := func(c census.Census, at ...time.Duration) (out []pass) {
 		for _, m := range at {
@@ -62,7 +62,7 @@ func TestQuarantineEnds(t *testing.T) {
 		return out
 	}
 	for name, tt := range map[string]struct {
-		lease  *netdb.Lease
+		lease  *ipam.Lease
 		passes []pass
 		ends   int // the pass that ends it, from 1; 0: none
 	}{
@@ -76,18 +76,18 @@ func TestQuarantineEnds(t *testing.T) {
 		"never a complete census":                {q, minutes(blind(), 0, 15, 30, 45), 0},
 		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(blind(), 15, 20), minutes(dark(), 21)), 5},
 		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(blind(), 1), minutes(dark(), 7, 15)), 4},
-		"a lease in another state":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Bound}, minutes(dark(), 0, 15, 30), 0},
-		"of before a rebuild":                    {former(netdb.Plug{Boot: boot.BootID}), minutes(dark(), 0, 7, 15), 3},
-		"of before a rebuild, never seen":        {former(netdb.Plug{Boot: boot.BootID, Unseen: true}), minutes(dark(), 0, 15, 30, 45), 0},
-		"and the machine was booted since":       {former(netdb.Plug{Boot: "the boot before", Unseen: true}), minutes(dark(), 0, 7, 15), 3},
-		"never seen, and released":               {&netdb.Lease{ID: "q", Addr: two, State: netdb.Quarantined, Sandbox: "a", Plug: netdb.Plug{Boot: boot.BootID, Unseen: true}}, minutes(dark(), 0, 7, 15), 3},
+		"a lease in another state":               {&ipam.Lease{ID: "q", Addr: two, State: ipam.Bound}, minutes(dark(), 0, 15, 30), 0},
+		"of before a rebuild":                    {former(ipam.Plug{Boot: boot.BootID}), minutes(dark(), 0, 7, 15), 3},
+		"of before a rebuild, never seen":        {former(ipam.Plug{Boot: boot.BootID, Unseen: true}), minutes(dark(), 0, 15, 30, 45), 0},
+		"and the machine was booted since":       {former(ipam.Plug{Boot: "the boot before", Unseen: true}), minutes(dark(), 0, 7, 15), 3},
+		"never seen, and released":               {&ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined, Sandbox: "a", Plug: ipam.Plug{Boot: boot.BootID, Unseen: true}}, minutes(dark(), 0, 7, 15), 3},
 		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var known map[string]unseen
 			for i, p := range tt.passes {
-				var actions []*netdb.Lease
-				actions, known = unseenLong([]*netdb.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
+				var actions []*ipam.Lease
+				actions, known = unseenLong([]*ipam.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
 				if (len(actions) == 1) != (i+1 == tt.ends) {
 					t.Fatalf("pass %d, after %v: %d actions, want it to end in pass %d", i+1, p.at, len(actions), tt.ends)
 				}
@@ -99,9 +99,9 @@ func TestQuarantineEnds(t *testing.T) {
 // A reboot proves nothing about the time before it; being unseen goes on
 // counting from the boot.
 func TestQuarantineAcrossAReboot(t *testing.T) {
-	q := []*netdb.Lease{{ID: "q", Addr: two, State: netdb.Quarantined}}
+	q := []*ipam.Lease{{ID: "q", Addr: two, State: ipam.Quarantined}}
 	known := map[string]unseen{"q": {since: boot, censuses: leastCensuses}}
-	soon := netdb.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
+	soon := ipam.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
 	if actions, _ := unseenLong(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 0 {
 		t.Error("a minute after a reboot the quarantine ended by the wall clock")
 	}
@@ -114,13 +114,13 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 // What is remembered belongs to a lease, and is forgotten with it: another
 // quarantine of the same address starts again.
 func TestTheTimeUnseenBelongsToTheLease(t *testing.T) {
-	first := &netdb.Lease{ID: "first", Addr: two, State: netdb.Quarantined}
-	second := &netdb.Lease{ID: "second", Addr: two, State: netdb.Quarantined}
+	first := &ipam.Lease{ID: "first", Addr: two, State: ipam.Quarantined}
+	second := &ipam.Lease{ID: "second", Addr: two, State: ipam.Quarantined}
 	var known map[string]unseen
 	for range 3 {
-		_, known = unseenLong([]*netdb.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
+		_, known = unseenLong([]*ipam.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
 	}
-	actions, known := unseenLong([]*netdb.Lease{second}, dark(), noContainer, nil, known, enough, after(time.Hour))
+	actions, known := unseenLong([]*ipam.Lease{second}, dark(), noContainer, nil, known, enough, after(time.Hour))
 	if len(actions) != 0 || len(known) != 1 || known["second"].censuses != 1 {
 		t.Errorf("the second quarantine began with %+v, %d actions", known, len(actions))
 	}
@@ -140,9 +140,9 @@ func TestQuarantineRandomly(t *testing.T) {
 			dark     bool
 		}
 		model := make(map[string]*past)
-		var book []*netdb.Lease
+		var book []*ipam.Lease
 		for i := range 4 {
-			l := &netdb.Lease{ID: fmt.Sprint("q", i), Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + i)}), State: netdb.Quarantined}
+			l := &ipam.Lease{ID: fmt.Sprint("q", i), Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + i)}), State: ipam.Quarantined}
 			book, model[l.ID] = append(book, l), &past{}
 		}
 		var known map[string]unseen
@@ -165,7 +165,7 @@ func TestQuarantineRandomly(t *testing.T) {
 					p.complete++
 				}
 			}
-			var actions []*netdb.Lease
+			var actions []*ipam.Lease
 			actions, known = unseenLong(book, c, noContainer, nil, known, enough, after(now))
 			ended := make(map[string]bool)
 			for _, a := range actions {

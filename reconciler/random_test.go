@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 var (
@@ -34,8 +34,8 @@ func drawWorld(t *rapid.T) *world {
 	var lines []line
 	for _, addr := range someAddrs {
 		if often("has a row") {
-			s := rapid.SampledFrom(netdb.States()).Draw(t, "state")
-			more := []func(*netdb.Lease){age(minutes("age"))}
+			s := rapid.SampledFrom(ipam.States()).Draw(t, "state")
+			more := []func(*ipam.Lease){age(minutes("age"))}
 			if often("has an incarnation") {
 				more = append(more, uid(some([]string{"u1", "u2", "A"}, "uid")))
 			}
@@ -50,7 +50,7 @@ func drawWorld(t *rapid.T) *world {
 			}
 			lines = append(lines, lease(addr, s, some(someSandboxes, "sandbox"), more...))
 			if s == paused && often("its owner has said how") {
-				lines = append(lines, stopping(addr, rapid.SampledFrom([]netdb.SleepMode{netdb.Freeze, netdb.Hibernate}).Draw(t, "mode")))
+				lines = append(lines, stopping(addr, rapid.SampledFrom([]ipam.SleepMode{ipam.Freeze, ipam.Hibernate}).Draw(t, "mode")))
 			}
 		}
 		if rarely("is on the wire") {
@@ -120,11 +120,11 @@ func drawWorld(t *rapid.T) *world {
 
 // signs lists, independently of the plan, what lives of a lease and may be
 // nobody else's.
-func (w *world) signs(l *netdb.Lease) []census.Sighting {
+func (w *world) signs(l *ipam.Lease) []census.Sighting {
 	var out []census.Sighting
 	for addr, seen := range w.census.Seen {
 		for _, s := range seen {
-			anothers := slices.ContainsFunc(w.book, func(o *netdb.Lease) bool {
+			anothers := slices.ContainsFunc(w.book, func(o *ipam.Lease) bool {
 				return o.ID != l.ID && (o.ID == s.LeaseID || slices.Contains(o.Containers, containerOf(s)))
 			})
 			named := s.Sandbox != "" && (s.Sandbox == l.Sandbox || s.Sandbox == l.UID) && (s.UID == "" || s.UID == l.UID)
@@ -141,7 +141,7 @@ func (w *world) signs(l *netdb.Lease) []census.Sighting {
 // every namespace that has an address, or behind every port that shows it where no
 // namespace does, that the host does not have it, and that each of them is at one of
 // those places or is excused.
-func (w *world) livesAt(addr netip.Addr, all []netdb.Container, excused func(netdb.Container) bool) bool {
+func (w *world) livesAt(addr netip.Addr, all []ipam.Container, excused func(ipam.Container) bool) bool {
 	in, behind := make(map[string]bool), make(map[string]bool) // ports
 	for _, c := range w.census.Seen[addr] {
 		switch c.Witness {
@@ -159,7 +159,7 @@ func (w *world) livesAt(addr netip.Addr, all []netdb.Container, excused func(net
 	if len(in) == 0 {
 		shown = behind // these may be forged: a namespace that has the address stands against them
 	}
-	at := func(c netdb.Container, port string) bool {
+	at := func(c ipam.Container, port string) bool {
 		h, known := w.homes[pid(c.ID)]
 		return known && h.Has(census.Sighting{Port: port})
 	}
@@ -170,16 +170,16 @@ func (w *world) livesAt(addr netip.Addr, all []netdb.Container, excused func(net
 		}
 	}
 	for port := range shown {
-		if !slices.ContainsFunc(all, func(c netdb.Container) bool { return at(c, port) }) {
-			return slices.ContainsFunc(all, excused) && !slices.ContainsFunc(all, func(c netdb.Container) bool { return !excused(c) })
+		if !slices.ContainsFunc(all, func(c ipam.Container) bool { return at(c, port) }) {
+			return slices.ContainsFunc(all, excused) && !slices.ContainsFunc(all, func(c ipam.Container) bool { return !excused(c) })
 		}
 	}
 	return len(all) > 0
 }
 
 // names reports whether a container carries one of some lease ids.
-func (w *world) names(ids func(givenTo) bool) func(netdb.Container) bool {
-	return func(c netdb.Container) bool {
+func (w *world) names(ids func(givenTo) bool) func(ipam.Container) bool {
+	return func(c ipam.Container) bool {
 		for addr, seen := range w.census.Seen {
 			for _, s := range seen {
 				if s.Witness == runtime && containerOf(s) == c && ids(givenTo{s.LeaseID, addr, s.UID}) {
@@ -197,7 +197,7 @@ func (w *world) backed(s step) bool {
 	if s.Kind == Adopt {
 		return w.livesAt(s.Addr, s.adopt.Containers, w.names(func(g givenTo) bool { return w.given[g] }))
 	}
-	excused := func(c netdb.Container) bool {
+	excused := func(c ipam.Container) bool {
 		h, known := w.homes[pid(c.ID)]
 		return w.names(func(g givenTo) bool { return g.id == s.LeaseID })(c) || slices.Contains(s.lease.Containers, c) ||
 			known && s.lease.HostInterface != "" && h.Has(census.Sighting{Port: s.lease.HostInterface})
@@ -208,7 +208,7 @@ func (w *world) backed(s step) bool {
 	state := map[string]string{Pause: taskPaused, Resume: taskRunning}[s.Kind]
 	for _, seen := range w.census.Seen {
 		for _, c := range seen {
-			one := []netdb.Container{containerOf(c)}
+			one := []ipam.Container{containerOf(c)}
 			if c.Witness == runtime && c.Task == state && w.livesAt(s.Addr, one, excused) {
 				return true
 			}
@@ -226,16 +226,16 @@ func (w *world) after(d decision) *world {
 		if s.Result == Kept {
 			continue
 		}
-		next.book = slices.DeleteFunc(next.book, func(l *netdb.Lease) bool { return l.Addr == s.Addr })
-		now := netdb.Lease{Addr: s.Addr, Sandbox: s.adopt.Sandbox, UID: s.adopt.UID, ID: s.adopt.ID, Interface: "eth0"}
+		next.book = slices.DeleteFunc(next.book, func(l *ipam.Lease) bool { return l.Addr == s.Addr })
+		now := ipam.Lease{Addr: s.Addr, Sandbox: s.adopt.Sandbox, UID: s.adopt.UID, ID: s.adopt.ID, Interface: "eth0"}
 		if s.lease != nil && s.Kind != Adopt && s.Kind != Quarantine {
 			now = *s.lease
 		}
-		if now.ID == "" || slices.ContainsFunc(next.book, func(l *netdb.Lease) bool { return l.ID == now.ID }) {
+		if now.ID == "" || slices.ContainsFunc(next.book, func(l *ipam.Lease) bool { return l.ID == now.ID }) {
 			now.ID = fmt.Sprint("new at ", s.Addr)
 		}
 		now.Rev, now.Since = 8, w.now
-		bind := func(b netdb.Binding) {
+		bind := func(b ipam.Binding) {
 			now.State, now.Containers = bound, append(slices.Clone(now.Containers), b.Containers...)
 			now.HostInterface, now.MAC = cmp.Or(b.HostInterface, now.HostInterface), cmp.Or(b.MAC, now.MAC)
 		}
@@ -248,7 +248,7 @@ func (w *world) after(d decision) *world {
 			now.State = paused
 		case Still:
 			now.Since = s.lease.Since
-			next.sleeps[now.ID] = &netdb.Sleep{Mode: next.sleeps[now.ID].Mode, Still: true}
+			next.sleeps[now.ID] = &ipam.Sleep{Mode: next.sleeps[now.ID].Mode, Still: true}
 		case Resume:
 			bind(s.bind)
 		case Quarantine:
@@ -265,18 +265,18 @@ func (w *world) after(d decision) *world {
 		}
 		next.book = append(next.book, &now)
 	}
-	slices.SortFunc(next.book, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(next.book, func(a, b *ipam.Lease) int { return a.Addr.Compare(b.Addr) })
 	return &next
 }
 
 // lets is where a step leads, and by whom.
 var lets = map[string]struct {
-	to netdb.State
-	by netdb.Actor
+	to ipam.State
+	by ipam.Actor
 }{
-	Adopt: {bound, netdb.ByReconciler}, Bind: {bound, netdb.ByReconciler}, Pause: {paused, netdb.ByReconciler},
-	Still: {paused, netdb.ByReconciler}, Resume: {bound, netdb.ByReconciler}, Quarantine: {quarantine, netdb.ByReconciler}, Clear: {cooling, netdb.ByReconciler},
-	Expire: {netdb.Free, netdb.ByWatchdog}, Reap: {releasing, netdb.ByReconciler},
+	Adopt: {bound, ipam.ByReconciler}, Bind: {bound, ipam.ByReconciler}, Pause: {paused, ipam.ByReconciler},
+	Still: {paused, ipam.ByReconciler}, Resume: {bound, ipam.ByReconciler}, Quarantine: {quarantine, ipam.ByReconciler}, Clear: {cooling, ipam.ByReconciler},
+	Expire: {ipam.Free, ipam.ByWatchdog}, Reap: {releasing, ipam.ByReconciler},
 }
 
 // R10: random worlds. No two actions on one address; nothing that the table of
@@ -298,8 +298,8 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 				t.Fatalf("two actions on %s: %q", s.Addr, d.said())
 			}
 			at[s.Addr] = true
-			from := netdb.Free
-			if i := slices.IndexFunc(w.book, func(l *netdb.Lease) bool { return l.Addr == s.Addr }); i >= 0 {
+			from := ipam.Free
+			if i := slices.IndexFunc(w.book, func(l *ipam.Lease) bool { return l.Addr == s.Addr }); i >= 0 {
 				from = w.book[i].State
 				if s.lease != w.book[i] {
 					t.Fatalf("%s %s was not decided on the row", s.Kind, s.Addr)
@@ -308,7 +308,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 					t.Fatalf("%s %s, which an operator set aside", s.Kind, s.Addr)
 				}
 			}
-			if err := netdb.Legal(lets[s.Kind].by, from, lets[s.Kind].to); err != nil {
+			if err := ipam.Legal(lets[s.Kind].by, from, lets[s.Kind].to); err != nil {
 				t.Fatalf("%s %s: %v", s.Kind, s.Addr, err)
 			}
 			owners := make(map[string]bool)
@@ -337,7 +337,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 					t.Fatalf("%s %s, which is seen: %+v", s.Kind, s.Addr, w.census.Seen[s.Addr])
 				}
 				signs := slices.DeleteFunc(w.signs(s.lease), func(c census.Sighting) bool {
-					return s.Kind == Expire && (c.Addr.IsValid() || c.LeaseID != "" && c.LeaseID != s.LeaseID || slices.ContainsFunc(w.book, func(l *netdb.Lease) bool {
+					return s.Kind == Expire && (c.Addr.IsValid() || c.LeaseID != "" && c.LeaseID != s.LeaseID || slices.ContainsFunc(w.book, func(l *ipam.Lease) bool {
 						return l.State.Open() && slices.Contains(l.Containers, containerOf(c)) // it lives with another lease
 					}))
 				})

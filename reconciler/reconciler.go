@@ -13,27 +13,27 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // Book is what the reconciler needs of the lease book.
 type Book interface {
-	Leases() ([]*netdb.Lease, int64)
-	Place(netip.Addr) netdb.Place
+	Leases() ([]*ipam.Lease, int64)
+	Place(netip.Addr) ipam.Place
 	Changed() <-chan struct{}
 
-	Adopt(context.Context, netdb.Who, netdb.Adoption) (*netdb.Lease, error)
-	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
-	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	Still(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	QuarantineAt(ctx context.Context, who netdb.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
-	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	ConflictAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	Adopt(context.Context, ipam.Who, ipam.Adoption) (*ipam.Lease, error)
+	Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, b ipam.Binding) (*ipam.Lease, error)
+	Pause(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
+	Still(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
+	Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
+	QuarantineAt(ctx context.Context, who ipam.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
+	ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
+	ConflictAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
 	// Given reports whether the history knows a lease as the last of an address.
 	Given(ctx context.Context, id string, a netip.Addr, sandbox, uid string) (bool, error)
-	ConflictOverAt(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	ConflictOverAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
 }
 
 // A Prober asks the wire for one address again. The answer comes to the board
@@ -48,15 +48,15 @@ type Prober interface {
 type Watchdog interface {
 	// Gone reports whether every container that the lease records answers a
 	// look-up by its id not to be there, or the kernel says that of what it alone shows.
-	Gone(ctx context.Context, l *netdb.Lease, all *workload.Leases) (bool, error)
+	Gone(ctx context.Context, l *ipam.Lease, all *workload.Leases) (bool, error)
 	// Left says in a sentence what is left, where no witness looks, of a row's sandbox, or has its
 	// address; "" when nothing is.
-	Left(ctx context.Context, l *netdb.Lease) (string, error)
+	Left(ctx context.Context, l *ipam.Lease) (string, error)
 	// Reap looks everything up anew. What is there yet is why, and done is
 	// false; else the lease is releasing if it is still at l.Rev.
-	Reap(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)
+	Reap(ctx context.Context, l *ipam.Lease, reason string) (done bool, why string, err error)
 	// Expire does so with a reservation, which ends at once.
-	Expire(ctx context.Context, l *netdb.Lease, reason string) (done bool, why string, err error)
+	Expire(ctx context.Context, l *ipam.Lease, reason string) (done bool, why string, err error)
 }
 
 // An Instance judges the runtime that answered last; *watchdog.Instance is one.
@@ -86,13 +86,13 @@ type Config struct {
 	// Unplugged returns what of a lease's plumbing the book does not know to be the
 	// link or the namespace that is there now, where the kernel knows; none: the zero
 	// Binding. It reads memory. nil: none of any.
-	Unplugged func(*netdb.Lease) netdb.Binding
+	Unplugged func(*ipam.Lease) ipam.Binding
 	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 	// reads. nil: none is looked for.
 	Beside func(context.Context, census.Sought) (map[netip.Addr]string, error)
 	// Sleep is how the sandbox of a lease is paused, by its id; nil where nothing is recorded. nil:
 	// of any.
-	Sleep func(id string) *netdb.Sleep
+	Sleep func(id string) *ipam.Sleep
 	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.
 	Instance Instance
@@ -110,7 +110,7 @@ type Config struct {
 	Every      time.Duration // between two whole passes, at most
 	Window     time.Duration // silence after a probe that counts as an answer
 
-	Now    func() netdb.Stamp
+	Now    func() ipam.Stamp
 	Log    *slog.Logger
 	OnPass func(*Report) // called with each pass but previews. May be nil.
 }

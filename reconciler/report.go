@@ -5,22 +5,22 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Kinds of action.
 const (
-	Adopt        = "adopt"            // bind an address that no lease holds to the one workload that claims it
-	Bind         = "bind"             // a reserved lease's workload runs
-	Pause        = "pause"            // the runtime has paused a bound lease's workload
-	Still        = "still"            // note that the tasks stand still, or are gone, of a workload whose owner has paused its lease
-	Resume       = "resume"           // a paused lease's workload runs
-	Quarantine   = "quarantine"       // keep an address from being given that is seen, and that no lease explains
-	Clear        = "clear"            // have a quarantined address cool that was unseen for long enough
-	Expire       = "expire"           // end a reservation past its deadline
-	ConflictSeen = netdb.ConflictSeen // note that another is seen on a held address
-	ConflictOver = netdb.ConflictOver // note that it is not any more
-	Reap         = "reap"             // begin the release of a bound lease whose workload is gone
+	Adopt        = "adopt"           // bind an address that no lease holds to the one workload that claims it
+	Bind         = "bind"            // a reserved lease's workload runs
+	Pause        = "pause"           // the runtime has paused a bound lease's workload
+	Still        = "still"           // note that the tasks stand still, or are gone, of a workload whose owner has paused its lease
+	Resume       = "resume"          // a paused lease's workload runs
+	Quarantine   = "quarantine"      // keep an address from being given that is seen, and that no lease explains
+	Clear        = "clear"           // have a quarantined address cool that was unseen for long enough
+	Expire       = "expire"          // end a reservation past its deadline
+	ConflictSeen = ipam.ConflictSeen // note that another is seen on a held address
+	ConflictOver = ipam.ConflictOver // note that it is not any more
+	Reap         = "reap"            // begin the release of a bound lease whose workload is gone
 )
 
 // Results of an action.

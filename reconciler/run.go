@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -172,7 +172,7 @@ func keys(steps []step) map[stepKey]bool {
 func (v *view) quarantined() map[netip.Addr]bool {
 	out := make(map[netip.Addr]bool)
 	for _, l := range v.book {
-		if l.State == netdb.Quarantined {
+		if l.State == ipam.Quarantined {
 			out[l.Addr] = len(workload.SeenOf(v.census, l)) > 0
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -44,7 +44,7 @@ func runShift(t *testing.T, before func(*shift)) *shift {
 	s := &shift{yard: plain(t)}
 	began, boot := time.Now(), s.clock.Stamp
 	cfg := s.Config
-	cfg.Now = func() netdb.Stamp {
+	cfg.Now = func() ipam.Stamp {
 		now, past := boot, time.Since(began)
 		now.Wall, now.Boottime = now.Wall.Add(past), now.Boottime+past
 		return now
@@ -153,7 +153,7 @@ func TestRunDoesNotHammer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := runShift(t, nil)
 		defer s.stop()
-		tooLong := strings.Repeat("u", netdb.MaxName+1)
+		tooLong := strings.Repeat("u", ipam.MaxName+1)
 		s.show(container("c1", owner("B"), as(tooLong), ip("10.8.64.9"), runs))
 		wait(ctx, 3*pause)
 		before := s.all.Load()
@@ -229,7 +229,7 @@ func TestRunEndsInTheMiddleOfAPass(t *testing.T) {
 func TestRunWatchesQuarantines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := runShift(t, func(s *shift) {
-			if _, err := s.book.Quarantine(ctx, netdbtest.Who(netdb.ByAllocator, "seen_on_wire"), netip.MustParseAddr("10.8.64.9"), evidenceOf(census.Probe)); err != nil {
+			if _, err := s.book.Quarantine(ctx, netdbtest.Who(ipam.ByAllocator, "seen_on_wire"), netip.MustParseAddr("10.8.64.9"), evidenceOf(census.Probe)); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // F26: a workload whose labels no lease can have is set aside once, and not
 // adopted anew at each pass; doctor says which label of which container it is.
 func TestF26LabelsThatNoLeaseCanHave(t *testing.T) {
-	long := strings.Repeat("x", netdb.MaxName+1)
+	long := strings.Repeat("x", ipam.MaxName+1)
 	for name, tt := range map[string]struct {
 		of   line
 		says string

@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // whoisHistory is how many changes a whois shows.
@@ -30,12 +30,12 @@ func (h *addresses) whois(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	defer leave()
-	past, err := h.book.History(c.ctx, netdb.Query{Addr: addr, Limit: whoisHistory})
+	past, err := h.book.History(c.ctx, ipam.Query{Addr: addr, Limit: whoisHistory})
 	if err != nil {
 		return 0, nil, err
 	}
-	place, row := h.book.Place(addr), (*netdb.Lease)(nil)
-	if l, ok := h.book.At(addr); ok && (l.State.Open() || l.State == netdb.Releasing) {
+	place, row := h.book.Place(addr), (*ipam.Lease)(nil)
+	if l, ok := h.book.At(addr); ok && (l.State.Open() || l.State == ipam.Releasing) {
 		row = l
 	}
 	reply := &api.WhoisReply{
@@ -53,10 +53,10 @@ func (h *addresses) whois(c *call) (int, any, error) {
 		reply.State = api.State(l.State)
 		// A releasing lease is still its owner's: nothing says yet that the
 		// workload is gone.
-		if l.State.Open() || l.State == netdb.Releasing {
+		if l.State.Open() || l.State == ipam.Releasing {
 			reply.Owner = l.Sandbox
 		}
-		if l.State != netdb.Cooling {
+		if l.State != ipam.Cooling {
 			shown := h.shown(l)
 			reply.Lease = &shown
 		}
@@ -67,7 +67,7 @@ func (h *addresses) whois(c *call) (int, any, error) {
 // witnessAnswers is one answer a witness: one that has seen something says so also
 // when it could not answer completely. holder is the lease that holds the address,
 // by which each sighting is judged; nil: none does.
-func witnessAnswers(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
+func witnessAnswers(holder *ipam.Lease, a census.Answer) []api.WitnessAnswer {
 	byWitness := make(map[census.Witness]*api.WitnessAnswer)
 	of := func(w census.Witness) *api.WitnessAnswer {
 		if byWitness[w] == nil {
@@ -106,7 +106,7 @@ func witnessAnswers(holder *netdb.Lease, a census.Answer) []api.WitnessAnswer {
 // see there.
 func (h *addresses) quarantine(c *call) (int, any, error) {
 	var ask api.QuarantineRequest
-	return h.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
+	return h.onAddress(c, &ask, func(addr netip.Addr) (*ipam.Lease, error) {
 		return h.book.Hold(c.ctx, c.operator("set_aside", ask.Reason), addr, marshal(h.witnesses.About(addr).Seen))
 	})
 }
@@ -128,20 +128,20 @@ func marshal(seen []census.Sighting) json.RawMessage {
 // wrong until then. Nor while any witness is silent, the runtime included: a
 // containerd that cannot be read may have the container that owns the address.
 func (h *addresses) clear(c *call) (int, any, error) {
-	return h.onAddress(c, &struct{}{}, func(addr netip.Addr) (*netdb.Lease, error) {
+	return h.onAddress(c, &struct{}{}, func(addr netip.Addr) (*ipam.Lease, error) {
 		l, err := h.quarantined("clear", addr)
 		if err != nil {
 			return nil, err
 		}
-		return h.book.ClearAt(c.ctx, c.who(netdb.ByOperator, "cleared"), l.ID, l.Rev, func() error { return h.unseen(addr) })
+		return h.book.ClearAt(c.ctx, c.who(ipam.ByOperator, "cleared"), l.ID, l.Rev, func() error { return h.unseen(addr) })
 	})
 }
 
 // quarantined is the row of a quarantined address.
-func (h *addresses) quarantined(verb string, addr netip.Addr) (*netdb.Lease, error) {
+func (h *addresses) quarantined(verb string, addr netip.Addr) (*ipam.Lease, error) {
 	l, ok := h.book.At(addr)
-	if !ok || l.State != netdb.Quarantined {
-		return nil, fmt.Errorf("%s %s: %w: it is not quarantined", verb, addr, netdb.ErrState)
+	if !ok || l.State != ipam.Quarantined {
+		return nil, fmt.Errorf("%s %s: %w: it is not quarantined", verb, addr, ipam.ErrState)
 	}
 	return l, nil
 }
@@ -151,7 +151,7 @@ func (h *addresses) quarantined(verb string, addr netip.Addr) (*netdb.Lease, err
 func (h *addresses) unseen(addr netip.Addr) error {
 	switch a := h.witnesses.About(addr); {
 	case len(a.Seen) > 0:
-		return &seenError{"clear", netdb.ErrState, a.Seen}
+		return &seenError{"clear", ipam.ErrState, a.Seen}
 	case len(a.Silent) > 0:
 		return &allocator.EvidenceError{Silent: a.Silent}
 	}

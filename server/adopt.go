@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -18,9 +18,9 @@ import (
 // Nothing that a witness sees may contradict it.
 func (h *addresses) adopt(c *call) (int, any, error) {
 	var ask api.AdoptRequest
-	return h.onAddress(c, &ask, func(addr netip.Addr) (*netdb.Lease, error) {
-		if ask.Reason == "" || len(ask.Reason) > netdb.MaxNote {
-			return nil, field("reason", "wants 1 to %d bytes: say why, for the history", netdb.MaxNote)
+	return h.onAddress(c, &ask, func(addr netip.Addr) (*ipam.Lease, error) {
+		if ask.Reason == "" || len(ask.Reason) > ipam.MaxNote {
+			return nil, field("reason", "wants 1 to %d bytes: say why, for the history", ipam.MaxNote)
 		}
 		row, err := h.quarantined("adopt", addr)
 		if err != nil {
@@ -36,8 +36,8 @@ func (h *addresses) adopt(c *call) (int, any, error) {
 		}
 		a.Evidence = marshal(seen.Seen)
 		l, err := h.book.Adopt(c.ctx, c.operator("adopted_by_hand", ask.Reason), a)
-		if owned, is := errors.AsType[*netdb.OwnedError](err); is {
-			return nil, fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, netdb.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
+		if owned, is := errors.AsType[*ipam.OwnedError](err); is {
+			return nil, fmt.Errorf("adopt %s: %w: sandbox %q holds %s on %s (lease %s)", addr, ipam.ErrState, a.Sandbox, owned.Lease.Addr, a.Interface, owned.Lease.ID)
 		}
 		return l, err
 	})
@@ -45,10 +45,10 @@ func (h *addresses) adopt(c *call) (int, any, error) {
 
 // adoption is what is asked for, completed from the row. A lease id that is
 // another row's, or that has ended, is refused rather than replaced.
-func (h *addresses) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adoption, error) {
-	a := netdb.Adoption{Addr: row.Addr, Rev: row.Rev, ID: ask.LeaseID, Interface: ask.Interface,
+func (h *addresses) adoption(row *ipam.Lease, ask api.AdoptRequest) (ipam.Adoption, error) {
+	a := ipam.Adoption{Addr: row.Addr, Rev: row.Rev, ID: ask.LeaseID, Interface: ask.Interface,
 		Sandbox: cmp.Or(ask.Sandbox, row.Sandbox), UID: ask.UID,
-		Binding: netdb.Binding{Containers: containers(ask.Containers), Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}}
+		Binding: ipam.Binding{Containers: containers(ask.Containers), Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}}
 	if a.Sandbox == "" {
 		return a, field("sandbox", "is empty, and the quarantine names none")
 	}
@@ -71,8 +71,8 @@ func (h *addresses) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adop
 	other, err := h.book.Lease(a.ID)
 	switch {
 	case err == nil:
-		return a, fmt.Errorf("adopt %s: %w: lease %s is that of %s", row.Addr, netdb.ErrState, a.ID, other.Addr)
-	case !errors.Is(err, netdb.ErrNotFound):
+		return a, fmt.Errorf("adopt %s: %w: lease %s is that of %s", row.Addr, ipam.ErrState, a.ID, other.Addr)
+	case !errors.Is(err, ipam.ErrNotFound):
 		return a, fmt.Errorf("adopt %s: %w", row.Addr, err)
 	}
 	return a, nil
@@ -80,11 +80,11 @@ func (h *addresses) adoption(row *netdb.Lease, ask api.AdoptRequest) (netdb.Adop
 
 // backed refuses an adoption that a witness contradicts, and completes one that
 // names no place from the one port that shows the address.
-func (h *addresses) backed(a *netdb.Adoption, answer census.Answer) error {
+func (h *addresses) backed(a *ipam.Adoption, answer census.Answer) error {
 	if silent, is := answer.KernelSilent(); is {
 		return &allocator.EvidenceError{Silent: []census.Silence{silent}}
 	}
-	named := &netdb.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
+	named := &ipam.Lease{Addr: a.Addr, ID: a.ID, Sandbox: a.Sandbox, UID: cmp.Or(a.UID, a.Sandbox), Containers: a.Containers,
 		HostInterface: a.HostInterface, MAC: a.MAC}
 	rows, _ := h.book.Leases()
 	if leases := workload.NewLeases(rows); !leases.Backed(named, answer.Seen) {
@@ -92,7 +92,7 @@ func (h *addresses) backed(a *netdb.Adoption, answer census.Answer) error {
 		if len(others) == 0 {
 			others = answer.Seen // on several ports
 		}
-		return &seenError{"adopt", netdb.ErrTaken, others}
+		return &seenError{"adopt", ipam.ErrTaken, others}
 	}
 	if placeless(a.Binding) {
 		for _, w := range answer.Seen {
@@ -105,6 +105,6 @@ func (h *addresses) backed(a *netdb.Adoption, answer census.Answer) error {
 }
 
 // placeless reports whether a binding says nothing.
-func placeless(b netdb.Binding) bool {
+func placeless(b ipam.Binding) bool {
 	return len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == ""
 }

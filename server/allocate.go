@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // allocate answers 201 for a new lease and 200 for one that was there.
@@ -115,7 +115,7 @@ func (h *leases) allocate(c *call) (int, any, error) {
 
 // madeOf is what the slot of a lease was made by, where its pool wants it otherwise by now: what is
 // in its namespace is answered, and not what the next one will have.
-func madeOf(given *allocator.Result, l *netdb.Lease) (made netdb.Plumbing, prefix netip.Prefix, is bool) {
+func madeOf(given *allocator.Result, l *ipam.Lease) (made ipam.Plumbing, prefix netip.Prefix, is bool) {
 	if !given.Stale || given.Slot == nil || given.Slot.LeaseID != l.ID {
 		return made, prefix, false
 	}
@@ -128,7 +128,7 @@ func madeOf(given *allocator.Result, l *netdb.Lease) (made netdb.Plumbing, prefi
 
 // ofBind names a field of a bind by where it is in the request.
 func ofBind(err error) error {
-	if wrong := new(netdb.FieldError); errors.As(err, &wrong) {
+	if wrong := new(ipam.FieldError); errors.As(err, &wrong) {
 		name, _, _ := strings.Cut(wrong.Field, "[")
 		if slices.Contains([]string{"containers", "gone", "netns", "host_interface", "mac"}, name) {
 			return within("bind", err)
@@ -139,8 +139,8 @@ func ofBind(err error) error {
 
 // within names a field by where it is in the request.
 func within(where string, err error) error {
-	if wrong := new(netdb.FieldError); errors.As(err, &wrong) {
-		return &netdb.FieldError{Field: where + "." + wrong.Field, Reason: wrong.Reason}
+	if wrong := new(ipam.FieldError); errors.As(err, &wrong) {
+		return &ipam.FieldError{Field: where + "." + wrong.Field, Reason: wrong.Reason}
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/attach"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Desk passes ports that are to be made to the helper.
@@ -24,11 +24,11 @@ type Desk = attach.Desk[api.PlumbReply, api.PlumbDoneRequest]
 func (h *ports) attach(c *call) (int, any, error) {
 	var ask api.AttachRequest
 	var networks []api.Network
-	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *netdb.Lease, err error) {
+	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *ipam.Lease, err error) {
 		if err := h.attachable(c, &ask); err != nil {
 			return nil, err
 		}
-		l, networks, err = h.attachTo(c, id, ifRev, &ask, func([]*netdb.Lease) {})
+		l, networks, err = h.attachTo(c, id, ifRev, &ask, func([]*ipam.Lease) {})
 		return l, err
 	})
 	if reply, is := reply.(*api.LeaseReply); is {
@@ -57,21 +57,21 @@ func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 // attachTo attaches the interface of a lease, and returns what it was plumbed by beside the lease.
 // Where that fails it calls undo, before what was made is kept or taken away and before another
 // call has the interface; bound are the leases that it has bound all the same.
-func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest, undo func(bound []*netdb.Lease)) (l *netdb.Lease, networks []api.Network, err error) {
+func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest, undo func(bound []*ipam.Lease)) (l *ipam.Lease, networks []api.Network, err error) {
 	release, err := h.alone(c, id)
 	if err != nil {
 		undo(nil)
 		return nil, nil, err
 	}
 	defer release()
-	var bound []*netdb.Lease
+	var bound []*ipam.Lease
 	undone := false
 	defer func() {
 		if err != nil && !undone {
 			undo(bound)
 		}
 	}()
-	if l, err = h.portOf(id, ifRev, netdb.Reserved, netdb.Bound); err != nil {
+	if l, err = h.portOf(id, ifRev, ipam.Reserved, ipam.Bound); err != nil {
 		return nil, nil, err
 	}
 	netns := ""
@@ -86,14 +86,14 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 	work := h.plumbing("attach", l)
 	work.Netns, work.Tap, work.MAC = netns, ask.Tap, ask.MAC
 	err = h.plumb(c, *work, func(r api.PlumbDoneRequest) (err error) {
-		where := netdb.Binding{Netns: netns, HostInterface: r.Host, MAC: r.MAC}
+		where := ipam.Binding{Netns: netns, HostInterface: r.Host, MAC: r.MAC}
 		ids := []string{id} // the one that the caller has seen at a revision is first
 		for _, of := range work.Leases {
 			if of.ID != id { // a paused one stays paused
 				ids = append(ids, of.ID)
 			}
 		}
-		bound, err = h.book.BindEach(c.ctx, c.who(netdb.ByClient, "attached"), ids, ifRev, where)
+		bound, err = h.book.BindEach(c.ctx, c.who(ipam.ByClient, "attached"), ids, ifRev, where)
 		if err != nil {
 			undo(bound)
 			undone = true
@@ -107,7 +107,7 @@ func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest
 
 // mayTap refuses a tap for an interface whose sandbox is in a network namespace: the lease would say
 // both of it.
-func (h *ports) mayTap(l *netdb.Lease) error {
+func (h *ports) mayTap(l *ipam.Lease) error {
 	for _, of := range append(h.interfaceOf(l), h.inSlots(l)...) {
 		if of.Netns != "" {
 			return field("tap", "is asked for, and the lease of %s is bound to the network namespace %s: release it", of.Addr, of.Netns)
@@ -119,9 +119,9 @@ func (h *ports) mayTap(l *netdb.Lease) error {
 // fits returns the path of a namespace, which is the slot's where that is the warm slot's which the
 // interface has. It refuses another one then, and one of a slot that no sandbox has, by whatever
 // path: it would be given with what is in it.
-func (h *ports) fits(ctx context.Context, l *netdb.Lease, netns string) (string, error) {
+func (h *ports) fits(ctx context.Context, l *ipam.Lease, netns string) (string, error) {
 	inode := h.netnsInode(ctx, netns) // all network namespaces are on one device
-	is := func(slot *netdb.Slot) bool {
+	is := func(slot *ipam.Slot) bool {
 		return slot.Netns == netns || inode != 0 && inode == h.inodeOf(ctx, slot)
 	}
 	for _, of := range h.inSlots(l) {
@@ -135,7 +135,7 @@ func (h *ports) fits(ctx context.Context, l *netdb.Lease, netns string) (string,
 		}
 	}
 	for _, slot := range h.book.Slots() {
-		if !slot.Claimed && (slot.Port() == netdb.SlotPort(netns) || is(slot)) {
+		if !slot.Claimed && (slot.Port() == ipam.SlotPort(netns) || is(slot)) {
 			return "", field("netns", "%.200q is that of a warm slot which no sandbox has", netns)
 		}
 	}
@@ -143,7 +143,7 @@ func (h *ports) fits(ctx context.Context, l *netdb.Lease, netns string) (string,
 }
 
 // inodeOf is that of a slot's namespace, 0 where there is none.
-func (h *ports) inodeOf(ctx context.Context, slot *netdb.Slot) uint64 {
+func (h *ports) inodeOf(ctx context.Context, slot *ipam.Slot) uint64 {
 	if l, err := h.book.Lease(slot.LeaseID); err == nil && l.Netns == slot.Netns && l.Plug.Inode != 0 && l.Plug.OfBoot(h.book.Now().BootID) {
 		return l.Plug.Inode
 	}
@@ -154,7 +154,7 @@ func (h *ports) inodeOf(ctx context.Context, slot *netdb.Slot) uint64 {
 // or neither. A lease that was there before stays, and so does one that another call has
 // bound meanwhile.
 func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachRequest) error {
-	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask, func(bound []*netdb.Lease) { h.takeBack(c, given, bound) })
+	_, _, err := h.attachTo(c, given.Leases[0].ID, 0, ask, func(bound []*ipam.Lease) { h.takeBack(c, given, bound) })
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (h *ports) attachGiven(c *call, given *allocator.Result, ask *api.AttachReq
 }
 
 // takeBack releases what was just given and is not answered. bound are leases as this call has bound them.
-func (h *ports) takeBack(c *call, given *allocator.Result, bound []*netdb.Lease) {
+func (h *ports) takeBack(c *call, given *allocator.Result, bound []*ipam.Lease) {
 	if given.Existing {
 		return
 	}
@@ -177,11 +177,11 @@ func (h *ports) takeBack(c *call, given *allocator.Result, bound []*netdb.Lease)
 		if !given.Fresh[i] {
 			continue
 		}
-		if n := slices.IndexFunc(bound, func(b *netdb.Lease) bool { return b.ID == l.ID }); n >= 0 {
+		if n := slices.IndexFunc(bound, func(b *ipam.Lease) bool { return b.ID == l.ID }); n >= 0 {
 			l = bound[n]
 		}
-		_, _, err := h.releaser.Release(ctx, c.who(netdb.ByClient, "attach_failed"), l.ID, "", l.Rev)
-		if err != nil && !errors.Is(err, netdb.ErrStale) {
+		_, _, err := h.releaser.Release(ctx, c.who(ipam.ByClient, "attach_failed"), l.ID, "", l.Rev)
+		if err != nil && !errors.Is(err, ipam.ErrStale) {
 			h.log.Warn("a lease stays whose port could not be made", "lease", l.ID, "addr", l.Addr, "err", err)
 		}
 	}
@@ -195,28 +195,28 @@ const undoWithin = 5 * time.Second
 // that has ended has no port: that is a success, as its release is.
 func (h *ports) detach(c *call) (int, any, error) {
 	var ask api.DetachRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *netdb.Lease, err error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *ipam.Lease, err error) {
 		release, err := h.alone(c, id)
 		if err == nil {
 			defer release()
 			l, err = h.book.Lease(id)
 		}
 		switch {
-		case errors.Is(err, netdb.ErrGone):
-			l, _, err = h.releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, "", 0)
+		case errors.Is(err, ipam.ErrGone):
+			l, _, err = h.releaser.Release(c.ctx, c.who(ipam.ByClient, "released"), id, "", 0)
 			return l, err
-		case err != nil || l.State == netdb.Cooling:
+		case err != nil || l.State == ipam.Cooling:
 			return l, err
 		}
-		states := []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing}
+		states := []ipam.State{ipam.Reserved, ipam.Bound, ipam.Paused, ipam.Releasing}
 		if l.UID != "" { // of a sandbox whose removal took too long to be confirmed, or cannot be
-			states = append(states, netdb.Quarantined)
+			states = append(states, ipam.Quarantined)
 		}
 		if l, err = h.portOf(id, ifRev, states...); err != nil {
 			return nil, err
 		}
 		if o := h.user(l); o != nil {
-			return nil, fmt.Errorf("the port is in use by %s, lease %s of %s: %w", o.Addr, o.ID, o.Sandbox, netdb.ErrState)
+			return nil, fmt.Errorf("the port is in use by %s, lease %s of %s: %w", o.Addr, o.ID, o.Sandbox, ipam.ErrState)
 		}
 		work := h.plumbing("detach", l)
 		work.Host = l.HostInterface
@@ -236,15 +236,15 @@ func (h *ports) alone(c *call, id string) (release func(), err error) {
 }
 
 // portOf is a lease that may have its port made, or taken away.
-func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Lease, error) {
+func (h *ports) portOf(id string, ifRev int64, states ...ipam.State) (*ipam.Lease, error) {
 	l, err := h.book.Lease(id)
 	switch {
 	case err != nil:
 		return nil, err
 	case ifRev != 0 && ifRev != l.Rev:
-		return nil, fmt.Errorf("lease %s is at revision %d: %w", id, l.Rev, netdb.ErrStale)
+		return nil, fmt.Errorf("lease %s is at revision %d: %w", id, l.Rev, ipam.ErrStale)
 	case !slices.Contains(states, l.State):
-		return nil, fmt.Errorf("the lease of %s is %s: %w", l.Addr, l.State, netdb.ErrState)
+		return nil, fmt.Errorf("the lease of %s is %s: %w", l.Addr, l.State, ipam.ErrState)
 	}
 	return l, h.ofSandbox(id)
 }
@@ -252,7 +252,7 @@ func (h *ports) portOf(id string, ifRev int64, states ...netdb.State) (*netdb.Le
 // user is the open lease that has the port of a lease's interface, where that lease has it no
 // more or never had; nil: none. A detach of an ended lease, or of another sandbox's with the same
 // uid, shall not take away a port that is in use.
-func (h *ports) user(l *netdb.Lease) *netdb.Lease {
+func (h *ports) user(l *ipam.Lease) *ipam.Lease {
 	all, _ := h.book.Leases()
 	for _, o := range all {
 		same := o.HostInterface == l.HostInterface
@@ -267,40 +267,40 @@ func (h *ports) user(l *netdb.Lease) *netdb.Lease {
 }
 
 // sharesPort reports that two leases are of one interface, and so of one port.
-func sharesPort(l, o *netdb.Lease) bool {
+func sharesPort(l, o *ipam.Lease) bool {
 	return l.UID != "" && o.UID == l.UID && o.Interface == l.Interface && o.Sandbox == l.Sandbox
 }
 
 // interfaceOf are the leases that the interface of a lease has, with that one: v4 is first.
-func (h *ports) interfaceOf(l *netdb.Lease) []*netdb.Lease {
-	of := []*netdb.Lease{l}
+func (h *ports) interfaceOf(l *ipam.Lease) []*ipam.Lease {
+	of := []*ipam.Lease{l}
 	all, _ := h.book.Leases()
 	for _, o := range all {
-		if o.ID != l.ID && sharesPort(l, o) && (o.State == netdb.Reserved || o.State == netdb.Bound || o.State == netdb.Paused) {
+		if o.ID != l.ID && sharesPort(l, o) && (o.State == ipam.Reserved || o.State == ipam.Bound || o.State == ipam.Paused) {
 			of = append(of, o)
 		}
 	}
-	slices.SortFunc(of, func(a, b *netdb.Lease) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(of, func(a, b *ipam.Lease) int { return a.Addr.Compare(b.Addr) })
 	return of
 }
 
 // inSlots are the leases of the interface of a lease that have a warm slot. One that is being
 // released has it until that is confirmed: the port was made for the slot, and another lease that
 // is recorded at it stays there.
-func (h *ports) inSlots(l *netdb.Lease) []*netdb.Lease {
+func (h *ports) inSlots(l *ipam.Lease) []*ipam.Lease {
 	of := h.interfaceOf(l)
 	all, _ := h.book.Leases()
 	for _, o := range all {
-		if o.State == netdb.Releasing && o.ID != l.ID && sharesPort(l, o) && o.HostInterface != "" && o.HostInterface == l.HostInterface {
+		if o.State == ipam.Releasing && o.ID != l.ID && sharesPort(l, o) && o.HostInterface != "" && o.HostInterface == l.HostInterface {
 			of = append(of, o)
 		}
 	}
-	return slices.DeleteFunc(of, func(o *netdb.Lease) bool { return h.book.Slot(o.ID) == nil })
+	return slices.DeleteFunc(of, func(o *ipam.Lease) bool { return h.book.Slot(o.ID) == nil })
 }
 
 // plumbing is the work on the port of a lease's interface, with all leases that the
 // interface has: it is one port, of one owner, whichever of them is named.
-func (h *ports) plumbing(verb string, l *netdb.Lease) *api.PlumbReply {
+func (h *ports) plumbing(verb string, l *ipam.Lease) *api.PlumbReply {
 	work := &api.PlumbReply{Verb: verb, Owner: cmp.Or(l.UID, l.ID) + "/" + l.Interface}
 	for _, o := range h.inSlots(l) {
 		one := o.ID == l.ID || l.State.Open() && l.HostInterface == "" || l.HostInterface != "" && l.HostInterface == o.HostInterface
@@ -325,7 +325,7 @@ func (h *ports) plumb(c *call, work api.PlumbReply, take func(api.PlumbDoneReque
 	err := h.desk.Do(c.ctx, work, func(r api.PlumbDoneRequest) (keep bool, err error) {
 		switch {
 		case r.Field == "host_interface":
-			return false, fmt.Errorf("%s: %s: %w", work.Verb, r.Error, netdb.ErrState)
+			return false, fmt.Errorf("%s: %s: %w", work.Verb, r.Error, ipam.ErrState)
 		case r.Field != "":
 			return false, field(r.Field, "%s", r.Error)
 		case r.Error != "":
@@ -424,7 +424,7 @@ func (h *ports) deskFor(verbs []string) (*Desk, error) {
 // usedBy says whether an open lease is recorded at a port.
 func (h *ports) usedBy(host string) bool {
 	all, _ := h.book.Leases()
-	return host != "" && slices.ContainsFunc(all, func(l *netdb.Lease) bool { return l.State.Open() && l.HostInterface == host })
+	return host != "" && slices.ContainsFunc(all, func(l *ipam.Lease) bool { return l.State.Open() && l.HostInterface == host })
 }
 
 // plumbStatus says whether ports can be made.

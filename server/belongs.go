@@ -3,13 +3,13 @@ package server
 import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // belongs says whose a sighting of a lease's address is. It knows of no other
 // lease, as a request that asks about one does not read them all.
-func belongs(l *netdb.Lease, s census.Sighting) api.Belongs {
+func belongs(l *ipam.Lease, s census.Sighting) api.Belongs {
 	switch new(workload.Leases).JudgeSighting(l, s) {
 	case workload.Another:
 		return api.Stranger
@@ -22,9 +22,9 @@ func belongs(l *netdb.Lease, s census.Sighting) api.Belongs {
 // judged are sightings of a held address, each with whose it is. Where the lease's
 // own record differs from its plumbing, nothing shows whose it is: that is reported as
 // binding_differs, and no conflict is noted.
-func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
+func judged(l *ipam.Lease, seen []census.Sighting) []api.Sighting {
 	out := sightings(seen)
-	if _, differs := workload.NewLeases([]*netdb.Lease{l}).Differs(l, seen); differs && l.Conflict == nil {
+	if _, differs := workload.NewLeases([]*ipam.Lease{l}).Differs(l, seen); differs && l.Conflict == nil {
 		for i := range out {
 			out[i].Belongs = api.Unknown
 		}
@@ -37,7 +37,7 @@ func judged(l *netdb.Lease, seen []census.Sighting) []api.Sighting {
 }
 
 // conflict is what the book keeps of a conflict that stands, nil when none does.
-func conflict(l *netdb.Lease) []api.Sighting {
+func conflict(l *ipam.Lease) []api.Sighting {
 	if l.Conflict == nil {
 		return nil
 	}

@@ -5,13 +5,13 @@ import (
 	"net/http"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Adoption takes over a book that is another runner's; *adoption.Adoption is one.
 type Adoption interface {
 	Look(ctx context.Context) (api.AdoptBookReply, error)
-	Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error)
+	Confirm(ctx context.Context, who ipam.Who, epoch string) (api.AdoptBookReply, error)
 }
 
 // adoptBook shows what an adoption would do, and makes it where the request names the
@@ -21,8 +21,8 @@ func (h *books) adoptBook(c *call) (int, any, error) {
 	if err := c.body(&ask); err != nil {
 		return 0, nil, err
 	}
-	if len(ask.Reason) > netdb.MaxNote {
-		return 0, nil, field("reason", "is longer than %d bytes", netdb.MaxNote)
+	if len(ask.Reason) > ipam.MaxNote {
+		return 0, nil, field("reason", "is longer than %d bytes", ipam.MaxNote)
 	}
 	if ask.Epoch == "" {
 		ctx, cancel := passContext(c, true)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server/admission"
 )
 
@@ -38,13 +38,13 @@ type call struct {
 }
 
 // who names the peer for the record.
-func (c *call) who(actor netdb.Actor, reason string) netdb.Who {
-	return netdb.Who{Actor: actor, Peer: c.peer.Name, Reason: reason}
+func (c *call) who(actor ipam.Actor, reason string) ipam.Who {
+	return ipam.Who{Actor: actor, Peer: c.peer.Name, Reason: reason}
 }
 
 // operator names the peer of an operator's verb, with its words.
-func (c *call) operator(reason, note string) netdb.Who {
-	who := c.who(netdb.ByOperator, reason)
+func (c *call) operator(reason, note string) ipam.Who {
+	who := c.who(ipam.ByOperator, reason)
 	who.Note = note
 	return who
 }

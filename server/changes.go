@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // changesMost is how many changes one answer holds, and changesUsual how many
@@ -26,7 +26,7 @@ func (h *books) changes(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	reply := &api.ChangeList{Changes: []api.Change{}, Revision: h.book.Rev(), Epoch: h.book.Epoch()}
-	want := netdb.Query{Sandbox: q.Get("sandbox"), LeaseID: q.Get("lease"), Before: reply.Revision + 1}
+	want := ipam.Query{Sandbox: q.Get("sandbox"), LeaseID: q.Get("lease"), Before: reply.Revision + 1}
 	if q.Has("address") {
 		if want.Addr, err = address("address", q.Get("address")); err != nil {
 			return 0, nil, err
@@ -73,7 +73,7 @@ func (h *books) changes(c *call) (int, any, error) {
 }
 
 // history reads one step; each has the time of a call.
-func (h *books) history(c *call, q netdb.Query) ([]netdb.Change, error) {
+func (h *books) history(c *call, q ipam.Query) ([]ipam.Change, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), h.deadline)
 	defer cancel()
 	return h.book.History(ctx, q)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
@@ -43,7 +43,7 @@ func TestF9NothingIsClearedUnlessAllAnswer(t *testing.T) {
 		{name: "it was quarantined anew since the row was read", want: client.ErrLeaseGone,
 			after: func(r *servertest.Rig) {
 				_, err := netdbtest.Clear(r.Book, addr)
-				_, also := r.Book.Quarantine(ctx, netdbtest.Who(netdb.ByAllocator, netdb.SeenOnWire), addr, json.RawMessage(`[{"witness":"probe"}]`))
+				_, also := r.Book.Quarantine(ctx, netdbtest.Who(ipam.ByAllocator, ipam.SeenOnWire), addr, json.RawMessage(`[{"witness":"probe"}]`))
 				if err := errors.Join(err, also); err != nil {
 					t.Error(err)
 				}
@@ -97,7 +97,7 @@ type interrupted struct {
 	meanwhile func()
 }
 
-func (b interrupted) ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error) {
+func (b interrupted) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	b.meanwhile()
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }

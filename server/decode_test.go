@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -41,7 +42,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatal("the input was changed")
 			}
 			if err != nil {
-				var wrong *netdb.FieldError
+				var wrong *ipam.FieldError
 				if !errors.As(err, &wrong) || wrong.Field == "" || wrong.Reason == "" || codeOf(err) != api.InvalidArgument {
 					t.Fatalf("%q: %v", data, err)
 				}
@@ -72,21 +73,21 @@ func FuzzDecode(f *testing.F) {
 // TestEverySentinel: no error of the rooms reads as internal.
 func TestEverySentinel(t *testing.T) {
 	known := map[string]error{
-		"netdb.ErrInvalid": netdb.ErrInvalid, "netdb.ErrNotFound": netdb.ErrNotFound, "netdb.ErrGone": netdb.ErrGone,
-		"netdb.ErrStale": netdb.ErrStale, "netdb.ErrState": netdb.ErrState, "netdb.ErrCancelled": netdb.ErrCancelled,
-		"netdb.ErrTaken": netdb.ErrTaken, "netdb.ErrQuarantined": netdb.ErrQuarantined,
-		"netdb.ErrNotInPool": netdb.ErrNotInPool, "netdb.ErrExhausted": netdb.ErrExhausted,
-		"netdb.ErrOverlap": netdb.ErrOverlap, "netdb.ErrPoolNotEmpty": netdb.ErrPoolNotEmpty,
-		"netdb.ErrStaleGeneration": netdb.ErrStaleGeneration, "netdb.ErrDraining": netdb.ErrDraining, "netdb.ErrPoolChanged": netdb.ErrPoolChanged,
-		"netdb.ErrQuarantineFull": netdb.ErrQuarantineFull, "netdb.ErrBusy": netdb.ErrBusy,
-		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "netdb.ErrClosed": netdb.ErrClosed,
+		"ipam.ErrInvalid": ipam.ErrInvalid, "ipam.ErrNotFound": ipam.ErrNotFound, "ipam.ErrGone": ipam.ErrGone,
+		"ipam.ErrStale": ipam.ErrStale, "ipam.ErrState": ipam.ErrState, "ipam.ErrCancelled": ipam.ErrCancelled,
+		"ipam.ErrTaken": ipam.ErrTaken, "ipam.ErrQuarantined": ipam.ErrQuarantined,
+		"ipam.ErrNotInPool": ipam.ErrNotInPool, "ipam.ErrExhausted": ipam.ErrExhausted,
+		"ipam.ErrOverlap": ipam.ErrOverlap, "ipam.ErrPoolNotEmpty": ipam.ErrPoolNotEmpty,
+		"ipam.ErrStaleGeneration": ipam.ErrStaleGeneration, "ipam.ErrDraining": ipam.ErrDraining, "ipam.ErrPoolChanged": ipam.ErrPoolChanged,
+		"ipam.ErrQuarantineFull": ipam.ErrQuarantineFull, "ipam.ErrNameTaken": ipam.ErrNameTaken, "netdb.ErrBusy": netdb.ErrBusy,
+		"netdb.ErrReadOnly": netdb.ErrReadOnly, "netdb.ErrMoved": netdb.ErrMoved, "ipam.ErrClosed": ipam.ErrClosed,
 		"allocator.ErrConflictLimit": allocator.ErrConflictLimit, "allocator.ErrEvidence": allocator.ErrEvidence,
 		"allocator.ErrNotReady": allocator.ErrNotReady, "allocator.ErrBridge": allocator.ErrBridge, "allocator.ErrNoSlot": allocator.ErrNoSlot,
-		"netdb.ErrIdentity": netdb.ErrIdentity, "netdb.ErrCools": netdb.ErrCools, "netdb.ErrTombstones": netdb.ErrTombstones,
+		"netdb.ErrIdentity": netdb.ErrIdentity, "ipam.ErrCools": ipam.ErrCools, "ipam.ErrTombstones": ipam.ErrTombstones,
 	}
-	// Open's errors never reach a call, nor does why a book grows.
-	elsewhere := []string{"netdb.ErrLocked", "netdb.ErrNotABook", "netdb.ErrNewerSchema", "netdb.ErrOlderSchema", "netdb.ErrDamaged", "netdb.ErrOldBuild", "netdb.ErrExposed", "netdb.ErrLogHeld"}
-	for _, room := range []string{"netdb", "allocator"} {
+	// Open's errors never reach a call, nor does why a book grows, nor those of a rebuild, the watchdog and the feed.
+	elsewhere := []string{"ipam.ErrGives", "ipam.ErrOtherRuntime", "ipam.ErrPruned", "netdb.ErrLocked", "netdb.ErrNotABook", "netdb.ErrNewerSchema", "netdb.ErrOlderSchema", "netdb.ErrDamaged", "netdb.ErrOldBuild", "netdb.ErrExposed", "netdb.ErrLogHeld"}
+	for _, room := range []string{"ipam", "netdb", "allocator"} {
 		file, err := parser.ParseFile(token.NewFileSet(), "../"+room+"/errors.go", nil, 0)
 		if err != nil {
 			t.Fatal(err)

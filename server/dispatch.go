@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server/admission"
 )
 
@@ -41,7 +41,7 @@ func (s *Server) routes() (*http.ServeMux, error) {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.unrouted(w, r, fmt.Errorf("no such path %q: %w", r.URL.Path, netdb.ErrNotFound))
+		s.unrouted(w, r, fmt.Errorf("no such path %q: %w", r.URL.Path, ipam.ErrNotFound))
 	})
 	return mux, nil
 }

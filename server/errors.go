@@ -10,6 +10,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/feed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 )
@@ -24,27 +25,27 @@ func codeOf(err error) api.Code {
 	}{
 		{errDenied, api.PermissionDenied},
 		{admission.ErrBusy, api.TooManyRequests},
-		{netdb.ErrInvalid, api.InvalidArgument},
-		{netdb.ErrWakeTimeout, api.WakeTimeout},
-		{netdb.ErrWakeRefused, api.WakeRefused},
+		{ipam.ErrInvalid, api.InvalidArgument},
+		{ipam.ErrWakeTimeout, api.WakeTimeout},
+		{ipam.ErrWakeRefused, api.WakeRefused},
 		{allocator.ErrNoSlot, api.NoWarmSlot},
-		{netdb.ErrNotFound, api.NotFound},
-		{netdb.ErrGone, api.LeaseGone},
-		{netdb.ErrStale, api.StaleRevision},
-		{netdb.ErrState, api.StateNotAllowed},
-		{netdb.ErrCancelled, api.AttemptCancelled},
-		{netdb.ErrTaken, api.AddressTaken},
-		{netdb.ErrQuarantined, api.AddressQuarantined},
-		{netdb.ErrNameTaken, api.NameTaken},
-		{netdb.ErrNotInPool, api.NotInPool},
-		{netdb.ErrExhausted, api.PoolExhausted},
-		{netdb.ErrOverlap, api.PoolOverlap},
+		{ipam.ErrNotFound, api.NotFound},
+		{ipam.ErrGone, api.LeaseGone},
+		{ipam.ErrStale, api.StaleRevision},
+		{ipam.ErrState, api.StateNotAllowed},
+		{ipam.ErrCancelled, api.AttemptCancelled},
+		{ipam.ErrTaken, api.AddressTaken},
+		{ipam.ErrQuarantined, api.AddressQuarantined},
+		{ipam.ErrNameTaken, api.NameTaken},
+		{ipam.ErrNotInPool, api.NotInPool},
+		{ipam.ErrExhausted, api.PoolExhausted},
+		{ipam.ErrOverlap, api.PoolOverlap},
 		{feed.ErrCompacted, api.Compacted},
-		{netdb.ErrPoolNotEmpty, api.PoolNotEmpty},
-		{netdb.ErrStaleGeneration, api.StaleGeneration},
-		{netdb.ErrDraining, api.StateNotAllowed},
-		{netdb.ErrTombstones, api.TooManyRequests},
-		{netdb.ErrQuarantineFull, api.StateNotAllowed},
+		{ipam.ErrPoolNotEmpty, api.PoolNotEmpty},
+		{ipam.ErrStaleGeneration, api.StaleGeneration},
+		{ipam.ErrDraining, api.StateNotAllowed},
+		{ipam.ErrTombstones, api.TooManyRequests},
+		{ipam.ErrQuarantineFull, api.StateNotAllowed},
 		{allocator.ErrConflictLimit, api.ConflictLimit},
 		{allocator.ErrEvidence, api.EvidenceUnavailable},
 		{allocator.ErrNotReady, api.NotReady},
@@ -52,7 +53,7 @@ func codeOf(err error) api.Code {
 		{netdb.ErrIdentity, api.IdentityMismatch},
 		{netdb.ErrBusy, api.BookBusy},
 		{netdb.ErrReadOnly, api.BookReadonly},
-		{netdb.ErrClosed, api.NotReady},
+		{ipam.ErrClosed, api.NotReady},
 		{context.DeadlineExceeded, api.DeadlineExceeded},
 		{context.Canceled, api.DeadlineExceeded}, // the caller hung up, see fail, or the daemon stops
 	} {
@@ -83,21 +84,21 @@ func (e *deniedError) Unwrap() error { return errDenied }
 
 // A slotError is a sandbox's verb on the lease of a warm slot that no sandbox has.
 type slotError struct {
-	lease *netdb.Lease
+	lease *ipam.Lease
 	slot  string // its id; "" where it has ended since
 }
 
 func (e *slotError) Error() string {
 	return fmt.Sprintf("the lease of %s: %v: it is of a warm slot that no sandbox has; a sandbox is given one by an allocation with warm (ipamctl allocate --warm), and a pool keeps fewer by its warm.size (ipamctl pool apply %s --warm)",
-		e.lease.Addr, netdb.ErrState, e.lease.Pool)
+		e.lease.Addr, ipam.ErrState, e.lease.Pool)
 }
 
-func (e *slotError) Unwrap() error { return netdb.ErrState }
+func (e *slotError) Unwrap() error { return ipam.ErrState }
 
 // ofSandbox refuses what is a sandbox's to ask for on a lease that is held and is none's.
 func (h *view) ofSandbox(id string) error {
 	l, err := h.book.Lease(id)
-	if err != nil || !netdb.IsSlotUID(l.UID) || !l.State.Open() && l.State != netdb.Releasing {
+	if err != nil || !ipam.IsSlotUID(l.UID) || !l.State.Open() && l.State != ipam.Releasing {
 		return nil // an error is the verb's to return
 	}
 	e := &slotError{lease: l}
@@ -132,7 +133,7 @@ func (e *methodError) Error() string {
 	return fmt.Sprintf("method: %s knows %s, not %s", e.path, e.allowed, e.method)
 }
 
-func (e *methodError) Unwrap() error { return netdb.ErrInvalid }
+func (e *methodError) Unwrap() error { return ipam.ErrInvalid }
 
 // cancelled is what a call is counted as whose caller did not wait for the
 // answer. It is no code of the API, as no caller waits for it.
@@ -193,16 +194,16 @@ func statusOf(c *call, err error, code api.Code) int {
 // addresses in use were skipped has both.
 func details(err error) map[string]any {
 	d := make(map[string]any)
-	if wrong, is := errors.AsType[*netdb.FieldError](err); is {
+	if wrong, is := errors.AsType[*ipam.FieldError](err); is {
 		d["field"] = wrong.Field
 	}
-	if stale, is := errors.AsType[*netdb.StaleError](err); is {
+	if stale, is := errors.AsType[*ipam.StaleError](err); is {
 		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State
 	}
 	if unclaimed, is := errors.AsType[*slotError](err); is {
 		d["slot"] = unclaimed.slot
 	}
-	if kept, is := errors.AsType[*netdb.KeptError](err); is {
+	if kept, is := errors.AsType[*ipam.KeptError](err); is {
 		d["field"], d["address"], d["kept_for"] = "address", kept.Addr.String(), kept.Sandbox
 	}
 	poolDetails(err, d)
@@ -230,7 +231,7 @@ func details(err error) map[string]any {
 	if full, is := errors.AsType[*fullError](err); is && full.released != nil {
 		d["released"] = full.released
 	}
-	if exhausted, is := errors.AsType[*netdb.ExhaustedError](err); is {
+	if exhausted, is := errors.AsType[*ipam.ExhaustedError](err); is {
 		d["pool"], d["by_state"] = exhausted.Pool, byState(exhausted.ByState)
 		if exhausted.PrefixLen != 0 {
 			d["prefix_length"] = exhausted.PrefixLen

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -16,7 +16,7 @@ import (
 // container that the lease records, and what the witnesses see.
 func (h *leases) forceRelease(c *call) (int, any, error) {
 	var ask api.ForceReleaseRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*ipam.Lease, error) {
 		l, err := h.book.Lease(id)
 		if err != nil {
 			return nil, err
@@ -26,9 +26,9 @@ func (h *leases) forceRelease(c *call) (int, any, error) {
 }
 
 // unconfirmed is the evidence of a removal that was forced.
-func (h *leases) unconfirmed(l *netdb.Lease) []byte {
+func (h *leases) unconfirmed(l *ipam.Lease) []byte {
 	var why []string
-	if l.State == netdb.Releasing {
+	if l.State == ipam.Releasing {
 		for _, b := range h.releaser.Blockers(l) {
 			why = append(why, b.Detail)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/feed"
 	"github.com/ipamd/ipamd/internal/share"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -19,11 +19,11 @@ import (
 // A view spells leases and pools of the book as the socket does.
 type view struct {
 	book        Book
-	lastTraffic func(*netdb.Lease) (time.Time, bool)
+	lastTraffic func(*ipam.Lease) (time.Time, bool)
 	mtu         func(bridge string) int
-	slots       func(netdb.Usage) *api.PoolSlots
-	unready     func(*netdb.Pool) error
-	policy      netdb.Policy
+	slots       func(ipam.Usage) *api.PoolSlots
+	unready     func(*ipam.Pool) error
+	policy      ipam.Policy
 }
 
 // leases has the verbs on a lease and on a sandbox's leases.
@@ -32,7 +32,7 @@ type leases struct {
 	allocator Allocator
 	releaser  Releaser
 	witnesses Witnesses
-	compare   func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference
+	compare   func(context.Context, *ipam.Lease, ipam.Binding) []workload.BindDifference
 	ports     *ports // an allocation may have its port made
 	deadline  time.Duration
 }
@@ -48,9 +48,9 @@ type pools struct {
 	*view
 	bridges    func() []api.BridgeStatus
 	follow     func(context.Context) error
-	slotsEnded func() func(pool string, after *netdb.Pool) int
+	slotsEnded func() func(pool string, after *ipam.Pool) int
 	vacate     func(ctx context.Context, change func() error) error
-	profile    func(bridge string) netdb.Profile
+	profile    func(bridge string) ipam.Profile
 }
 
 // ports has attach and detach, and the calls of the helpers that make ports for them.

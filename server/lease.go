@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/watchdog"
@@ -18,12 +19,12 @@ import (
 func (h *leases) bind(c *call) (int, any, error) {
 	var ask api.BindRequest
 	var warnings []api.BindWarning
-	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	status, reply, err := h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*ipam.Lease, error) {
 		if err := h.ofSandbox(id); err != nil { // its sandbox would be given what is not so
 			return nil, err
 		}
 		b := bindingOf(&ask)
-		l, err := h.book.Bind(c.ctx, c.who(netdb.ByClient, "bound"), id, ifRev, b)
+		l, err := h.book.Bind(c.ctx, c.who(ipam.ByClient, "bound"), id, ifRev, b)
 		if err == nil {
 			warnings = h.differs(c, l, b)
 		}
@@ -35,30 +36,30 @@ func (h *leases) bind(c *call) (int, any, error) {
 	return status, reply, err
 }
 
-func bindingOf(ask *api.BindRequest) netdb.Binding {
-	return netdb.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
+func bindingOf(ask *api.BindRequest) ipam.Binding {
+	return ipam.Binding{Containers: containers(ask.Containers), Gone: containers(ask.Gone),
 		Netns: ask.Netns, HostInterface: ask.HostInterface, MAC: ask.MAC}
 }
 
 // differs is what a bind that was recorded names otherwise than the kernel shows it.
-func (h *leases) differs(c *call, l *netdb.Lease, b netdb.Binding) (out []api.BindWarning) {
+func (h *leases) differs(c *call, l *ipam.Lease, b ipam.Binding) (out []api.BindWarning) {
 	for _, d := range h.compare(c.ctx, l, b) {
 		out = append(out, api.BindWarning(d))
 	}
 	return out
 }
 
-func containers(all []api.Container) []netdb.Container {
-	var out []netdb.Container
+func containers(all []api.Container) []ipam.Container {
+	var out []ipam.Container
 	for _, k := range all {
-		out = append(out, netdb.Container(k))
+		out = append(out, ipam.Container(k))
 	}
 	return out
 }
 
 // onLease decodes a verb on one lease, makes it, and answers with the lease.
 // ifRevision is in ask.
-func (h *view) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*netdb.Lease, error)) (int, any, error) {
+func (h *view) onLease(c *call, ask any, ifRevision *int64, do func(id string, ifRev int64) (*ipam.Lease, error)) (int, any, error) {
 	id, err := c.id()
 	if err != nil {
 		return 0, nil, err
@@ -79,7 +80,7 @@ func (h *view) onLease(c *call, ask any, ifRevision *int64, do func(id string, i
 
 // onAddress decodes an operator's verb on one address, makes it, and answers with the
 // lease that holds it.
-func (h *view) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Lease, error)) (int, any, error) {
+func (h *view) onAddress(c *call, ask any, do func(addr netip.Addr) (*ipam.Lease, error)) (int, any, error) {
 	addr, err := c.addr()
 	if err != nil {
 		return 0, nil, err
@@ -94,7 +95,7 @@ func (h *view) onAddress(c *call, ask any, do func(addr netip.Addr) (*netdb.Leas
 	return http.StatusOK, h.leaseReply(c, l, nil), nil
 }
 
-func (h *view) leaseReply(c *call, l *netdb.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
+func (h *view) leaseReply(c *call, l *ipam.Lease, blockers []watchdog.Blocker) *api.LeaseReply {
 	c.w.Header().Set("ETag", etag(l))
 	return &api.LeaseReply{Lease: h.shown(l), Blockers: blockersOf(blockers),
 		Revision: h.book.Rev(), Epoch: h.book.Epoch()}
@@ -118,7 +119,7 @@ func (h *leases) lease(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	var blockers []watchdog.Blocker
-	if l.State == netdb.Releasing {
+	if l.State == ipam.Releasing {
 		blockers = h.releaser.Blockers(l)
 	}
 	return http.StatusOK, h.leaseReply(c, l, blockers), nil
@@ -161,7 +162,7 @@ func (h *leases) leases(c *call) (int, any, error) {
 	}
 	all, rev := h.book.Leases()
 	reply := &api.LeaseList{Leases: []api.Lease{}, Revision: rev, Epoch: h.book.Epoch()}
-	first, found := slices.BinarySearchFunc(all, after, func(l *netdb.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
+	first, found := slices.BinarySearchFunc(all, after, func(l *ipam.Lease, a netip.Addr) int { return l.Addr.Compare(a) })
 	if found {
 		first++
 	}
@@ -195,15 +196,15 @@ func (h *leases) cancel(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	c.sandbox = ask.UID
-	if netdb.IsSlotUID(ask.UID) {
+	if ipam.IsSlotUID(ask.UID) {
 		return 0, nil, field("uid", "%.80q begins as those of ipamd's own leases do, which no sandbox has", ask.UID)
 	}
-	ended, err := h.book.Cancel(c.ctx, c.who(netdb.ByClient, "cancelled"), ask.UID, ask.Attempt)
+	ended, err := h.book.Cancel(c.ctx, c.who(ipam.ByClient, "cancelled"), ask.UID, ask.Attempt)
 	var released []api.Lease
 	for _, l := range ended {
 		released = append(released, h.shown(l))
 	}
-	if errors.Is(err, netdb.ErrTombstones) {
+	if errors.Is(err, ipam.ErrTombstones) {
 		err = &fullError{released: released, BusyError: &admission.BusyError{Limit: "tombstones", Most: netdb.MaxTombstones, After: time.Minute,
 			Text: fmt.Sprintf("%v, %d at the most; %d open leases are released all the same", err, netdb.MaxTombstones, len(released))}}
 	}

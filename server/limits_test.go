@@ -16,7 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -227,7 +227,7 @@ func drains(t *testing.T) (took time.Duration) {
 	go func() { done <- s.ask(t, "POST", "/v1/leases/"+l.ID+"/release", `{"wait":"60s"}`) }()
 	realtest.Eventually(t, soon, "the release has begun", func() bool {
 		now, err := s.Book.Lease(l.ID)
-		return err == nil && now.State == netdb.Releasing
+		return err == nil && now.State == ipam.Releasing
 	})
 	begun := time.Now()
 	silent, other := dial(t, s.Rig), dial(t, s.Rig)

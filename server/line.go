@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // lineOf appends the line of a change, as all streams have it, for those who read in an epoch.
 //
 // It writes what encoding/json makes of the [api.Event], without reflection: a replay encodes
 // every change of the history. What is rare is left to the package, and a test compares.
-func lineOf(b []byte, c *netdb.Change, epoch string) ([]byte, error) {
-	if c.Subject == netdb.OfPool {
+func lineOf(b []byte, c *ipam.Change, epoch string) ([]byte, error) {
+	if c.Subject == ipam.OfPool {
 		change := poolChangeOf(*c)
 		line, err := asJSON(api.Event{Type: api.EventChange, Kind: api.KindPool, Change: &change, Revision: c.Rev, Epoch: epoch})
 		return append(append(b, line...), '\n'), err

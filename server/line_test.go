@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A line of the stream is what encoding/json says of its event, whatever is in the change:
@@ -21,11 +21,11 @@ func TestALineIsAsJSONSaysIt(t *testing.T) {
 	fields := map[string]bool{}
 	rapid.Check(t, func(rt *rapid.T) {
 		text := func(label string) string { return texts.Draw(rt, label) }
-		c := netdb.Change{
-			Rev: rapid.Int64().Draw(rt, "revision"), Subject: netdb.Subject(rapid.OneOf(texts, rapid.Just(string(netdb.OfPool))).Draw(rt, "subject")), LeaseID: text("lease"), PoolUID: text("pool uid"), Pool: text("pool"),
+		c := ipam.Change{
+			Rev: rapid.Int64().Draw(rt, "revision"), Subject: ipam.Subject(rapid.OneOf(texts, rapid.Just(string(ipam.OfPool))).Draw(rt, "subject")), LeaseID: text("lease"), PoolUID: text("pool uid"), Pool: text("pool"),
 			Sandbox: text("sandbox"), UID: text("uid"), Interface: text("interface"), Attempt: rapid.Int64().Draw(rt, "attempt"),
-			From: netdb.State(text("from")), To: netdb.State(text("to")),
-			Who: netdb.Who{Actor: netdb.Actor(text("actor")), Peer: text("peer"), Reason: text("reason"), Note: text("note")},
+			From: ipam.State(text("from")), To: ipam.State(text("to")),
+			Who: ipam.Who{Actor: ipam.Actor(text("actor")), Peer: text("peer"), Reason: text("reason"), Note: text("note")},
 		}
 		c.At.Wall = time.Unix(0, rapid.Int64().Draw(rt, "at"))
 		c.Addr = rapid.SampledFrom([]netip.Addr{{}, netip.MustParseAddr("10.8.64.2"), netip.MustParseAddr("fd00::2")}).Draw(rt, "address")
@@ -59,9 +59,9 @@ func TestALineIsAsJSONSaysIt(t *testing.T) {
 }
 
 func BenchmarkLine(b *testing.B) {
-	c := netdb.Change{Rev: 1 << 40, Subject: netdb.OfLease, LeaseID: "0192f0c1-2b1f-7e55-9d0a-2d6f6b1f0001", Pool: "default", Sandbox: "sandbox-000001",
-		UID: "sandbox-000001", Interface: "eth0", Attempt: 1, From: netdb.Reserved, To: netdb.Bound, Addr: netip.MustParseAddr("10.8.64.2"),
-		Who: netdb.Who{Actor: netdb.ByClient, Peer: "uid 0", Reason: "bound"}}
+	c := ipam.Change{Rev: 1 << 40, Subject: ipam.OfLease, LeaseID: "0192f0c1-2b1f-7e55-9d0a-2d6f6b1f0001", Pool: "default", Sandbox: "sandbox-000001",
+		UID: "sandbox-000001", Interface: "eth0", Attempt: 1, From: ipam.Reserved, To: ipam.Bound, Addr: netip.MustParseAddr("10.8.64.2"),
+		Who: ipam.Who{Actor: ipam.ByClient, Peer: "uid 0", Reason: "bound"}}
 	c.At.Wall = time.Unix(1_790_000_000, 123_456_789)
 	var line []byte
 	b.ReportAllocs()

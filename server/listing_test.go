@@ -14,7 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -61,13 +61,13 @@ func TestG12Pages(t *testing.T) {
 // brokenHistory cannot be read behind its first step.
 type brokenHistory struct{ server.Book }
 
-func (b brokenHistory) History(ctx context.Context, q netdb.Query) ([]netdb.Change, error) {
+func (b brokenHistory) History(ctx context.Context, q ipam.Query) ([]ipam.Change, error) {
 	if q.Before <= 1000 {
 		return nil, errors.New("the disk is gone")
 	}
-	var out []netdb.Change
+	var out []ipam.Change
 	for i := range q.Limit {
-		out = append(out, netdb.Change{Rev: int64(999 + q.Limit - i), Who: netdb.Who{Note: strings.Repeat("x", 1000)}})
+		out = append(out, ipam.Change{Rev: int64(999 + q.Limit - i), Who: ipam.Who{Note: strings.Repeat("x", 1000)}})
 	}
 	return out, nil
 }

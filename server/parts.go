@@ -10,6 +10,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/feed"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -19,46 +20,46 @@ import (
 // or inform the bridge, the watchdog and the allocator. What is returned is shared and
 // not changed here.
 type Book interface {
-	Now() netdb.Stamp
+	Now() ipam.Stamp
 	Epoch() string
 	Identity() error
 	Backup(ctx context.Context, path string, replace bool) (netdb.Backup, error)
 	CheckNow(ctx context.Context) (netdb.Checked, error)
 	Rev() int64
-	Leases() ([]*netdb.Lease, int64)
-	Lease(id string) (*netdb.Lease, error)
-	At(addr netip.Addr) (*netdb.Lease, bool)
-	Place(addr netip.Addr) netdb.Place
+	Leases() ([]*ipam.Lease, int64)
+	Lease(id string) (*ipam.Lease, error)
+	At(addr netip.Addr) (*ipam.Lease, bool)
+	Place(addr netip.Addr) ipam.Place
 	HostName(uid, iface string) string
-	Sleep(leaseID string) *netdb.Sleep
-	Slot(leaseID string) *netdb.Slot
-	Slots() []*netdb.Slot
-	Pools() []*netdb.Pool
-	Outside(l *netdb.Lease) string
-	Withheld() []netdb.Withheld
-	Usage() ([]netdb.Usage, int64)
-	Available(poolUID string, policy netdb.Policy) (n uint64, next time.Duration)
-	History(ctx context.Context, q netdb.Query) ([]netdb.Change, error)
+	Sleep(leaseID string) *ipam.Sleep
+	Slot(leaseID string) *ipam.Slot
+	Slots() []*ipam.Slot
+	Pools() []*ipam.Pool
+	Outside(l *ipam.Lease) string
+	Withheld() []ipam.Withheld
+	Usage() ([]ipam.Usage, int64)
+	Available(poolUID string, policy ipam.Policy) (n uint64, next time.Duration)
+	History(ctx context.Context, q ipam.Query) ([]ipam.Change, error)
 	feed.Book
-	LastConflict(ctx context.Context) (*netdb.Change, error)
+	LastConflict(ctx context.Context) (*ipam.Change, error)
 	Info() netdb.Info
-	Holding() netdb.Holding
-	Touched(states ...netdb.State) <-chan struct{}
+	Holding() ipam.Holding
+	Touched(states ...ipam.State) <-chan struct{}
 
-	Bind(ctx context.Context, who netdb.Who, id string, ifRev int64, b netdb.Binding) (*netdb.Lease, error)
+	Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, b ipam.Binding) (*ipam.Lease, error)
 	// BindEach returns the leases beside an error that comes after they were bound.
-	BindEach(ctx context.Context, who netdb.Who, ids []string, ifRev int64, where netdb.Binding) ([]*netdb.Lease, error)
-	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	ForceRelease(ctx context.Context, who netdb.Who, id string, ifRev int64, evidence json.RawMessage) (*netdb.Lease, error)
-	Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error)
-	Hold(ctx context.Context, who netdb.Who, addr netip.Addr, evidence json.RawMessage) (*netdb.Lease, error)
-	Adopt(ctx context.Context, who netdb.Who, a netdb.Adoption) (*netdb.Lease, error)
-	SetPool(ctx context.Context, who netdb.Who, c netdb.PoolChange) (*netdb.PoolOutcome, error)
-	PreviewSetPool(c netdb.PoolChange) (*netdb.PoolOutcome, error)
-	DrainPool(ctx context.Context, who netdb.Who, uid string, generation int64) (*netdb.PoolOutcome, error)
-	RemovePool(ctx context.Context, who netdb.Who, uid string, force bool) (*netdb.PoolOutcome, error)
-	PreviewRemovePool(uid string, force bool) (*netdb.PoolOutcome, error)
-	ClearAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
+	BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, where ipam.Binding) ([]*ipam.Lease, error)
+	Pause(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
+	ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev int64, evidence json.RawMessage) (*ipam.Lease, error)
+	Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error)
+	Hold(ctx context.Context, who ipam.Who, addr netip.Addr, evidence json.RawMessage) (*ipam.Lease, error)
+	Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error)
+	SetPool(ctx context.Context, who ipam.Who, c netdb.PoolChange) (*ipam.PoolOutcome, error)
+	PreviewSetPool(c netdb.PoolChange) (*ipam.PoolOutcome, error)
+	DrainPool(ctx context.Context, who ipam.Who, uid string, generation int64) (*ipam.PoolOutcome, error)
+	RemovePool(ctx context.Context, who ipam.Who, uid string, force bool) (*ipam.PoolOutcome, error)
+	PreviewRemovePool(uid string, force bool) (*ipam.PoolOutcome, error)
+	ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
 }
 
 // Allocator hands out addresses; *allocator.Allocator is one.
@@ -67,13 +68,13 @@ type Allocator interface {
 }
 
 // Releaser begins a lease's release and reports what keeps its address from being
-// reused. A lease that is free at once comes back in state netdb.Free. Asked
+// reused. A lease that is free at once comes back in state ipam.Free. Asked
 // again it answers the present blockers.
 type Releaser interface {
-	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error)
+	Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, []watchdog.Blocker, error)
 	// Blockers answers from memory what keeps the address of a releasing lease
 	// from being reused.
-	Blockers(l *netdb.Lease) []watchdog.Blocker
+	Blockers(l *ipam.Lease) []watchdog.Blocker
 }
 
 // Reconcile makes a pass and reports what it planned and did. A preview does

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/ranges"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -48,7 +49,7 @@ func (h *pools) onePool(c *call) (int, any, error) {
 		return p.Name != c.r.PathValue("name") || family != "" && p.Family != family
 	})
 	if len(named) == 0 {
-		return 0, nil, fmt.Errorf("pool %.80q: %w", c.r.PathValue("name"), netdb.ErrNotFound)
+		return 0, nil, fmt.Errorf("pool %.80q: %w", c.r.PathValue("name"), ipam.ErrNotFound)
 	}
 	slices.SortFunc(named, func(a, b api.Pool) int { return cmp.Compare(a.Family, b.Family) })
 	return http.StatusOK, &api.PoolList{Pools: named, Revision: rev, Epoch: h.book.Epoch()}, nil
@@ -68,12 +69,12 @@ func (h *pools) applyPool(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	change := netdb.PoolChange{Spec: spec, UID: ask.UID, Generation: ask.Generation, Drain: ask.Drain}
-	return h.changePool(c, ask.Preview, "", func() (*netdb.PoolOutcome, error) {
+	return h.changePool(c, ask.Preview, "", func() (*ipam.PoolOutcome, error) {
 		if ask.Preview {
 			change.SlotsEnd = true
 			return h.book.PreviewSetPool(change)
 		}
-		var out *netdb.PoolOutcome
+		var out *ipam.PoolOutcome
 		err := h.vacate(c.ctx, func() (err error) {
 			if out, err = h.book.SetPool(c.ctx, c.operator("pool_changed", ""), change); err != nil {
 				c.endSlot() // slots may have to be taken down first
@@ -91,18 +92,18 @@ func (h *pools) drainPool(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return h.changePool(c, ask.Preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return h.drain(c.ctx, c, now, &ask) })
+	return h.changePool(c, ask.Preview, api.PoolDrain, func() (*ipam.PoolOutcome, error) { return h.drain(c.ctx, c, now, &ask) })
 }
 
-func (h *pools) drain(ctx context.Context, c *call, now *netdb.Pool, ask *api.DrainRequest) (*netdb.PoolOutcome, error) {
+func (h *pools) drain(ctx context.Context, c *call, now *ipam.Pool, ask *api.DrainRequest) (*ipam.PoolOutcome, error) {
 	if !ask.Preview {
 		return h.book.DrainPool(ctx, c.operator("pool_drained", ""), now.UID, ask.Generation)
 	}
 	after := *now
-	if after.State != netdb.PoolDraining {
-		after.State, after.Generation = netdb.PoolDraining, now.Generation+1
+	if after.State != ipam.PoolDraining {
+		after.State, after.Generation = ipam.PoolDraining, now.Generation+1
 	}
-	return &netdb.PoolOutcome{Pool: &after, Was: now, Changed: now.State != netdb.PoolDraining, Stay: h.rowsOf(now.UID)}, nil
+	return &ipam.PoolOutcome{Pool: &after, Was: now, Changed: now.State != ipam.PoolDraining, Stay: h.rowsOf(now.UID)}, nil
 }
 
 // undrainPool has a pool that drains give again.
@@ -114,10 +115,10 @@ func (h *pools) undrainPool(c *call) (int, any, error) {
 	}
 	// The generation is the fence: a change since now was read is not undone.
 	change := netdb.PoolChange{Spec: now.PoolSpec, UID: now.UID, Generation: now.Generation + 1, Drain: true}
-	if now.State != netdb.PoolDraining {
+	if now.State != ipam.PoolDraining {
 		change.Generation = 0
 	}
-	return h.changePool(c, ask.Preview, api.PoolUndrain, func() (*netdb.PoolOutcome, error) {
+	return h.changePool(c, ask.Preview, api.PoolUndrain, func() (*ipam.PoolOutcome, error) {
 		if ask.Preview {
 			return h.book.PreviewSetPool(change)
 		}
@@ -126,7 +127,7 @@ func (h *pools) undrainPool(c *call) (int, any, error) {
 }
 
 // drainRequest reads which pool is meant.
-func (h *pools) drainRequest(c *call, ask *api.DrainRequest) (*netdb.Pool, error) {
+func (h *pools) drainRequest(c *call, ask *api.DrainRequest) (*ipam.Pool, error) {
 	if err := c.body(ask); err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (h *pools) drainRequest(c *call, ask *api.DrainRequest) (*netdb.Pool, error
 	}
 	now, err := h.poolOf(c.r.PathValue("name"), ask.UID)
 	if err == nil && ask.Generation != 0 && ask.Generation != now.Generation {
-		err = &netdb.StalePoolError{Pool: now, Name: now.Name, Asked: ask.Generation, Last: now.Generation, UID: ask.UID}
+		err = &ipam.StalePoolError{Pool: now, Name: now.Name, Asked: ask.Generation, Last: now.Generation, UID: ask.UID}
 	}
 	return now, err
 }
@@ -167,7 +168,7 @@ func (h *pools) removePool(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	remove := func() (*netdb.PoolOutcome, error) {
+	remove := func() (*ipam.PoolOutcome, error) {
 		if preview {
 			return h.book.PreviewRemovePool(now.UID, force)
 		}
@@ -182,8 +183,8 @@ func (h *pools) removePool(c *call) (int, any, error) {
 	}
 	gone, err := remove()
 	switch {
-	case errors.Is(err, netdb.ErrPoolNotEmpty):
-		_, reply, err := h.changePool(c, preview, api.PoolDrain, func() (*netdb.PoolOutcome, error) { return drained, nil })
+	case errors.Is(err, ipam.ErrPoolNotEmpty):
+		_, reply, err := h.changePool(c, preview, api.PoolDrain, func() (*ipam.PoolOutcome, error) { return drained, nil })
 		if reply, is := reply.(*api.PoolReply); is {
 			reply.Change = api.PoolDrain
 		}
@@ -191,12 +192,12 @@ func (h *pools) removePool(c *call) (int, any, error) {
 	case err != nil:
 		return 0, nil, err
 	}
-	return h.changePool(c, preview, api.PoolRemove, func() (*netdb.PoolOutcome, error) { return gone, nil })
+	return h.changePool(c, preview, api.PoolRemove, func() (*ipam.PoolOutcome, error) { return gone, nil })
 }
 
 // poolOf is the pool that a name and a uid name together: a late request never meets
 // the pool that was made since.
-func (h *pools) poolOf(name, uid string) (*netdb.Pool, error) {
+func (h *pools) poolOf(name, uid string) (*ipam.Pool, error) {
 	if uid == "" {
 		return nil, field("uid", "is missing: it says which pool of this name is meant")
 	}
@@ -208,7 +209,7 @@ func (h *pools) poolOf(name, uid string) (*netdb.Pool, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("pool %.80q with the uid %.80q: %w", name, uid, netdb.ErrNotFound)
+	return nil, fmt.Errorf("pool %.80q with the uid %.80q: %w", name, uid, ipam.ErrNotFound)
 }
 
 // readableUID refuses what can be the uid of no pool.
@@ -221,7 +222,7 @@ func readableUID(uid string) error {
 
 // changePool makes a change of a pool, or its preview, and answers with what it does to
 // the leases. verb is what it is called where it changes something; "": create or update.
-func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func() (*netdb.PoolOutcome, error)) (int, any, error) {
+func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func() (*ipam.PoolOutcome, error)) (int, any, error) {
 	ended := h.slotsEnded() // they may have gone when it is done
 	out, err := do()
 	if err != nil {
@@ -239,7 +240,7 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 		reply.Change = api.PoolCreate
 	case verb == "":
 		reply.Change = api.PoolUpdate
-		reply.GivesAgain = out.Was.State == netdb.PoolDraining
+		reply.GivesAgain = out.Was.State == ipam.PoolDraining
 	}
 	if out.Rests.IsValid() {
 		reply.GatewayRests = out.Rests.String()
@@ -251,7 +252,7 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 		reply.SlotsEnded = ended(out.Was.UID, out.Pool)
 	}
 	if out.Pool == nil {
-		reply.Pool = h.pool(netdb.Usage{Pool: *out.Was})
+		reply.Pool = h.pool(ipam.Usage{Pool: *out.Was})
 		reply.Pool.State = api.PoolRemoved
 	} else {
 		reply.Pool = h.pool(h.usageOf(out.Pool))
@@ -260,7 +261,7 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 }
 
 // usageOf is what a pool holds now, described as it is given.
-func (h *pools) usageOf(p *netdb.Pool) netdb.Usage {
+func (h *pools) usageOf(p *ipam.Pool) ipam.Usage {
 	usage, _ := h.book.Usage()
 	for _, u := range usage {
 		if u.Pool.UID == p.UID {
@@ -268,7 +269,7 @@ func (h *pools) usageOf(p *netdb.Pool) netdb.Usage {
 			return u
 		}
 	}
-	return netdb.Usage{Pool: *p}
+	return ipam.Usage{Pool: *p}
 }
 
 func (h *pools) rowsOf(uid string) (n int) {
@@ -283,20 +284,20 @@ func (h *pools) rowsOf(uid string) (n int) {
 	return n
 }
 
-func poolEffect(e netdb.LeaseEffect) api.PoolEffect {
+func poolEffect(e ipam.LeaseEffect) api.PoolEffect {
 	return api.PoolEffect{LeaseID: e.Lease.ID, Address: e.Lease.Addr.String(), PrefixLength: e.Lease.PrefixLen, Sandbox: e.Lease.Sandbox, State: api.State(e.Lease.State),
 		Effect: api.Effect(e.Effect), Note: e.Note}
 }
 
 // poolSpec reads a description. What its parts mean together is the book's to check.
-func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec, err error) {
-	spec = netdb.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, h.bridges()[0].Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
+func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec ipam.PoolSpec, err error) {
+	spec = ipam.PoolSpec{Name: name, Bridge: cmp.Or(ask.Bridge, h.bridges()[0].Name), MTU: int(ask.MTU), Exhausted: ask.Exhausted, Labels: ask.Labels}
 	if spec.Prefix, err = prefix("prefix", ask.Prefix); err != nil {
 		return spec, err
 	}
 	switch ask.Gateway {
 	case "":
-		spec.Gateway = netdb.FirstHost(spec.Prefix)
+		spec.Gateway = ipam.FirstHost(spec.Prefix)
 	case api.NoGateway:
 	default:
 		if spec.Gateway, err = address("gateway", ask.Gateway); err != nil {
@@ -319,7 +320,7 @@ func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec
 		if err != nil {
 			return spec, err
 		}
-		spec.Routes = append(spec.Routes, netdb.Route{Destination: to, Via: via})
+		spec.Routes = append(spec.Routes, ipam.Route{Destination: to, Via: via})
 	}
 	for i, text := range ask.DNS {
 		a, err := address(fmt.Sprintf("dns[%d]", i), text)
@@ -333,7 +334,7 @@ func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec
 		if err != nil {
 			return spec, err
 		}
-		spec.Kept = append(spec.Kept, netdb.Kept{Sandbox: r.Sandbox, Address: a})
+		spec.Kept = append(spec.Kept, ipam.Kept{Sandbox: r.Sandbox, Address: a})
 	}
 	if spec.Cooldown, err = duration("cooldown", ask.Cooldown); err != nil {
 		return spec, err
@@ -342,7 +343,7 @@ func (h *pools) poolSpec(name string, ask *api.PoolRequest) (spec netdb.PoolSpec
 		return spec, err
 	}
 	if w := ask.Warm; w != nil && *w != (api.PoolWarm{}) {
-		spec.Warm = &netdb.Warm{Size: int(w.Size), Max: int(w.Max), Strategy: w.Strategy}
+		spec.Warm = &ipam.Warm{Size: int(w.Size), Max: int(w.Max), Strategy: w.Strategy}
 		if int64(spec.Warm.Size) != w.Size || int64(spec.Warm.Max) != w.Max {
 			return spec, field("warm", "%d and %d are too large", w.Size, w.Max)
 		}
@@ -367,24 +368,24 @@ func prefix(name, text string) (netip.Prefix, error) {
 
 // plainField names a field of a description as the socket does: without the pool.
 func plainField(err error) error {
-	if wrong, is := errors.AsType[*netdb.FieldError](err); is {
-		return &netdb.FieldError{Field: strings.TrimPrefix(wrong.Field, "pool."), Reason: wrong.Reason}
+	if wrong, is := errors.AsType[*ipam.FieldError](err); is {
+		return &ipam.FieldError{Field: strings.TrimPrefix(wrong.Field, "pool."), Reason: wrong.Reason}
 	}
 	return err
 }
 
 // poolDetails is what a program needs of a change of a pool that was refused.
 func poolDetails(err error, d map[string]any) {
-	if stale, is := errors.AsType[*netdb.StalePoolError](err); is && stale.Pool != nil {
+	if stale, is := errors.AsType[*ipam.StalePoolError](err); is && stale.Pool != nil {
 		d["uid"], d["generation"] = stale.Pool.UID, stale.Pool.Generation
 	}
-	if overlap, is := errors.AsType[*netdb.OverlapError](err); is && overlap.Other != nil {
+	if overlap, is := errors.AsType[*ipam.OverlapError](err); is && overlap.Other != nil {
 		d["pool"], d["prefix"] = overlap.Other.Name, overlap.Other.Prefix.String()
 	}
-	if row, is := errors.AsType[*netdb.OtherPoolsRowError](err); is {
+	if row, is := errors.AsType[*ipam.OtherPoolsRowError](err); is {
 		d["address"], d["old_uid"], d["new_uid"] = row.Addr.String(), row.OldUID, row.NewUID
 	}
-	if held, is := errors.AsType[*netdb.PoolNotEmptyError](err); is {
+	if held, is := errors.AsType[*ipam.PoolNotEmptyError](err); is {
 		leases := []api.PoolEffect{}
 		for _, e := range held.Effects[:min(len(held.Effects), api.MostHolders)] {
 			leases = append(leases, poolEffect(e))

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -391,7 +392,7 @@ func TestPoolPreviewIsWhatHappens(t *testing.T) {
 		spec := fmt.Sprintf(`"prefix":"10.8.64.0/%d"`, 23+rnd.IntN(5))
 		if rnd.IntN(2) == 0 {
 			from := netip.AddrFrom4([4]byte{10, 8, 64, byte(rnd.IntN(16))})
-			spec += fmt.Sprintf(`,"exclude":["%s"]`, netdb.Range{From: from, To: netip.AddrFrom4([4]byte{10, 8, 64, from.As4()[3] + byte(rnd.IntN(16))})})
+			spec += fmt.Sprintf(`,"exclude":["%s"]`, ipam.Range{From: from, To: netip.AddrFrom4([4]byte{10, 8, 64, from.As4()[3] + byte(rnd.IntN(16))})})
 		}
 		if rnd.IntN(8) == 0 {
 			spec += fmt.Sprintf(`,"gateway":"10.8.64.%d"`, 1+rnd.IntN(20))
@@ -476,7 +477,7 @@ func (o *overtaken) Allocate(ctx context.Context, r allocator.Request) (*allocat
 	}
 	spec := given.Pools[0].PoolSpec
 	spec.Prefix, spec.Gateway = netip.MustParsePrefix("10.8.64.0/23"), o.gateway
-	_, err = o.book.SetPool(ctx, netdbtest.Who(netdb.ByOperator, "test"), netdb.PoolChange{Spec: spec})
+	_, err = o.book.SetPool(ctx, netdbtest.Who(ipam.ByOperator, "test"), netdb.PoolChange{Spec: spec})
 	return given, err
 }
 

@@ -4,11 +4,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // etag is a lease's revision as HTTP spells it (RFC 9110, section 8.8.3).
-func etag(l *netdb.Lease) string { return strconv.Quote(strconv.FormatInt(l.Rev, 10)) }
+func etag(l *ipam.Lease) string { return strconv.Quote(strconv.FormatInt(l.Rev, 10)) }
 
 // seenAt is the revision at which the caller saw the lease: if_revision of the
 // body, or the header If-Match; 0 when neither asks. Of several entity tags

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -30,7 +31,7 @@ func TestReconcile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Book.Quarantine(context.Background(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), addr, seen); err != nil {
+	if _, err := s.Book.Quarantine(context.Background(), netdbtest.Who(ipam.ByReconciler, "seen_on_wire"), addr, seen); err != nil {
 		t.Fatal(err)
 	}
 	rev := s.Book.Rev()
@@ -38,7 +39,7 @@ func TestReconcile(t *testing.T) {
 	if a := plan.Report.Actions; !plan.Report.Preview || len(a) != 1 || a[0].Address != "10.8.64.9" || a[0].Result != "planned" {
 		t.Errorf("planned: %+v", plan.Report)
 	}
-	if l, _ := s.Book.At(addr); s.Book.Rev() != rev || l.State != netdb.Quarantined {
+	if l, _ := s.Book.At(addr); s.Book.Rev() != rev || l.State != ipam.Quarantined {
 		t.Errorf("a preview moved the book from %d to %d", rev, s.Book.Rev())
 	}
 	if st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", ""); len(st.LastPass.Actions) != 0 {

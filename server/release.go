@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -51,39 +51,39 @@ func (h *leases) release(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if wait > 0 && l.State == netdb.Releasing {
+	if wait > 0 && l.State == ipam.Releasing {
 		if l, blockers, err = h.waitConfirmed(c, l, ask.UID, wait); err != nil {
 			return 0, nil, err
 		}
 	}
 	c.address = l.Addr.String()
-	if l.State == netdb.Releasing {
+	if l.State == ipam.Releasing {
 		return http.StatusAccepted, h.leaseReply(c, l, blockers), nil
 	}
 	return http.StatusOK, h.leaseReply(c, l, nil), nil
 }
 
-func (h *leases) beginRelease(c *call, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
-	return h.releaser.Release(c.ctx, c.who(netdb.ByClient, "released"), id, uid, ifRev)
+func (h *leases) beginRelease(c *call, id, uid string, ifRev int64) (*ipam.Lease, []watchdog.Blocker, error) {
+	return h.releaser.Release(c.ctx, c.who(ipam.ByClient, "released"), id, uid, ifRev)
 }
 
 // waitConfirmed looks again when the lease is no longer releasing, or the wait is
 // over, or the daemon stops.
-func (h *leases) waitConfirmed(c *call, l *netdb.Lease, uid string, wait time.Duration) (*netdb.Lease, []watchdog.Blocker, error) {
+func (h *leases) waitConfirmed(c *call, l *ipam.Lease, uid string, wait time.Duration) (*ipam.Lease, []watchdog.Blocker, error) {
 	c.endSlot()
 	err := h.confirmed(c, l.ID, wait)
 	if err == nil {
 		err = c.takeSlot()
 	}
-	var now *netdb.Lease
+	var now *ipam.Lease
 	var blockers []watchdog.Blocker
 	if err == nil {
 		now, blockers, err = h.beginRelease(c, l.ID, uid, l.Rev)
 	}
-	if errors.Is(err, netdb.ErrGone) {
+	if errors.Is(err, ipam.ErrGone) {
 		// Confirmed, and the address has its next owner already.
 		over := *l
-		over.State = netdb.Free
+		over.State = ipam.Free
 		return &over, nil, nil
 	}
 	return now, blockers, err
@@ -95,8 +95,8 @@ func (h *leases) confirmed(c *call, id string, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
 	for {
-		changed := h.book.Touched(netdb.Releasing)
-		if l, err := h.book.Lease(id); err != nil || l.State != netdb.Releasing {
+		changed := h.book.Touched(ipam.Releasing)
+		if l, err := h.book.Lease(id); err != nil || l.State != ipam.Releasing {
 			return err
 		}
 		select {

@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/routes"
 	"github.com/ipamd/ipamd/server/servertest"
@@ -107,7 +107,7 @@ func (g *gateway) now(sandbox, want string) {
 }
 
 // said is the change that the book has at a revision, as the socket says it.
-func said(t *testing.T, c *client.Client, l *netdb.Lease) api.Change {
+func said(t *testing.T, c *client.Client, l *ipam.Lease) api.Change {
 	t.Helper()
 	all, err := c.History(t.Context(), client.HistoryFilter{LeaseID: l.ID, Before: l.Rev + 1})
 	if err != nil {
@@ -132,11 +132,11 @@ func oneAddress(t *testing.T) (*daemon, *client.Client) {
 }
 
 // takes has a sandbox bound to the next address.
-func (d *daemon) takes(sandbox string) *netdb.Lease {
+func (d *daemon) takes(sandbox string) *ipam.Lease {
 	d.t.Helper()
-	l, err := netdbtest.TryReserve(d.book, d.book.Pools()[0], sandbox, netdb.Policy{Cooldown: 1, CooldownMin: 1})
+	l, err := netdbtest.TryReserve(d.book, d.book.Pools()[0], sandbox, ipam.Policy{Cooldown: 1, CooldownMin: 1})
 	if err == nil {
-		l, err = d.book.Bind(d.t.Context(), netdbtest.Who(netdb.ByClient, "test"), l.ID, 0, netdb.Binding{HostInterface: "veth"})
+		l, err = d.book.Bind(d.t.Context(), netdbtest.Who(ipam.ByClient, "test"), l.ID, 0, ipam.Binding{HostInterface: "veth"})
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -198,7 +198,7 @@ func TestT3EveryStateOverSockets(t *testing.T) {
 	d, c := oneAddress(t)
 	stream, pushed := newGateway(t), newGateway(t)
 	stream.follow(c)
-	who, ctx := netdbtest.Who(netdb.ByClient, "test"), t.Context()
+	who, ctx := netdbtest.Who(ipam.ByClient, "test"), t.Context()
 	l, err := netdbtest.TryReserve(d.book, d.book.Pools()[0], "a", netdbtest.Policy)
 	if err != nil {
 		t.Fatal(err)
@@ -213,20 +213,20 @@ func TestT3EveryStateOverSockets(t *testing.T) {
 	for _, step := range []struct {
 		state api.State
 		want  string
-		make  func() (*netdb.Lease, error)
+		make  func() (*ipam.Lease, error)
 	}{
-		{api.Reserved, "10.8.64.2!", func() (*netdb.Lease, error) { return l, nil }},
-		{api.Bound, "10.8.64.2", func() (*netdb.Lease, error) {
-			return d.book.Bind(ctx, who, l.ID, 0, netdb.Binding{HostInterface: "veth"})
+		{api.Reserved, "10.8.64.2!", func() (*ipam.Lease, error) { return l, nil }},
+		{api.Bound, "10.8.64.2", func() (*ipam.Lease, error) {
+			return d.book.Bind(ctx, who, l.ID, 0, ipam.Binding{HostInterface: "veth"})
 		}},
-		{api.Paused, "10.8.64.2!", func() (*netdb.Lease, error) { return d.book.Pause(ctx, who, l.ID, 0) }},
-		{api.Bound, "10.8.64.2", func() (*netdb.Lease, error) { return d.book.Resume(ctx, who, l.ID, 0) }},
-		{api.Releasing, "10.8.64.2!", func() (*netdb.Lease, error) { return d.book.Release(ctx, who, l.ID, "", 0) }},
-		{api.Cooling, "", func() (*netdb.Lease, error) {
-			return d.book.Confirm(ctx, netdbtest.Who(netdb.ByWatchdog, "gone"), l.ID, l.Rev, nil)
+		{api.Paused, "10.8.64.2!", func() (*ipam.Lease, error) { return d.book.Pause(ctx, who, l.ID, 0) }},
+		{api.Bound, "10.8.64.2", func() (*ipam.Lease, error) { return d.book.Resume(ctx, who, l.ID, 0) }},
+		{api.Releasing, "10.8.64.2!", func() (*ipam.Lease, error) { return d.book.Release(ctx, who, l.ID, "", 0) }},
+		{api.Cooling, "", func() (*ipam.Lease, error) {
+			return d.book.Confirm(ctx, netdbtest.Who(ipam.ByWatchdog, "gone"), l.ID, l.Rev, nil)
 		}},
-		{api.Quarantined, "", func() (*netdb.Lease, error) {
-			return d.book.Hold(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "test", Reason: "held", Note: "looked at"}, l.Addr, nil)
+		{api.Quarantined, "", func() (*ipam.Lease, error) {
+			return d.book.Hold(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test", Reason: "held", Note: "looked at"}, l.Addr, nil)
 		}},
 	} {
 		if l, err = step.make(); err != nil {
@@ -363,7 +363,7 @@ func TestT8UnchangedOverSockets(t *testing.T) {
 	g := newGateway(t)
 	g.follow(c)
 	bound := d.takes("a")
-	who := netdbtest.Who(netdb.ByClient, "test")
+	who := netdbtest.Who(ipam.ByClient, "test")
 	if _, err := d.book.Pause(t.Context(), who, bound.ID, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestT8UnchangedOverSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	noted, err := d.book.ConflictAt(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen"), again.ID, again.Rev, json.RawMessage(`[{"witness":"probe"}]`))
+	noted, err := d.book.ConflictAt(t.Context(), netdbtest.Who(ipam.ByReconciler, "seen"), again.ID, again.Rev, json.RawMessage(`[{"witness":"probe"}]`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server/admission"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -28,31 +28,31 @@ type Config struct {
 
 	// Compare says what a bind, which is recorded by then, names and the kernel
 	// shows otherwise.
-	Compare func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference
+	Compare func(context.Context, *ipam.Lease, ipam.Binding) []workload.BindDifference
 
 	// LastTraffic is when a lease had traffic last, where that is known.
-	LastTraffic func(*netdb.Lease) (time.Time, bool)
+	LastTraffic func(*ipam.Lease) (time.Time, bool)
 
-	// CheckNetns says why a path can name no network namespace, as a [netdb.FieldError].
+	// CheckNetns says why a path can name no network namespace, as an [ipam.FieldError].
 	CheckNetns func(ctx context.Context, path string) error
 	NetnsInode func(ctx context.Context, path string) uint64 // of the namespace at a path; 0: there is none
 	Desk       *Desk                                         // where the helper gets its work
 	SlotDesk   *Desk                                         // where the helper that makes warm slots gets its; see [NewSlotDesk]
 
 	// Slots counts the warm slots of a pool; nil: there are none, and shall be none.
-	Slots func(netdb.Usage) *api.PoolSlots
+	Slots func(ipam.Usage) *api.PoolSlots
 	// SlotsEnded counts, by the slots as they are when it is called, those that a pool gives up
 	// once it is as after says; nil: it is removed.
-	SlotsEnded func() func(pool string, after *netdb.Pool) int
+	SlotsEnded func() func(pool string, after *ipam.Pool) int
 	// Vacate makes a change of a pool, once the slots that no sandbox has are out of its way.
 	Vacate func(ctx context.Context, change func() error) error
 	// SlotProfile is what slots are made by, beside their pools. nil: nothing.
-	SlotProfile func(bridge string) netdb.Profile
+	SlotProfile func(bridge string) ipam.Profile
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
 	Follow    func(context.Context) error         // has the bridges be as the pools are now
-	Unready   func(*netdb.Pool) error             // why a pool cannot give, as far as its bridge goes
+	Unready   func(*ipam.Pool) error              // why a pool cannot give, as far as its bridge goes
 	MTU       func(bridge string) int             // bytes
 	Doctor    func(context.Context) []api.Finding // after the latest news of the kernel
 	Findings  func() []api.Finding                // the same from memory, for the status
@@ -76,7 +76,7 @@ type Config struct {
 
 	// Policy says when a cooling address is room again, for /readyz. It is the
 	// allocator's.
-	Policy netdb.Policy
+	Policy ipam.Policy
 
 	Deadline time.Duration // of every call; a release's wait comes on top
 	MaxConns int           // open connections; beyond it one without a call is closed, of the peer with the most
@@ -117,7 +117,7 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	if cfg.SlotProfile == nil {
-		cfg.SlotProfile = func(string) netdb.Profile { return netdb.Profile{} }
+		cfg.SlotProfile = func(string) ipam.Profile { return ipam.Profile{} }
 	}
 	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.Limits.Rate < 0 || cfg.Limits.ReaderRate < 0 {
 		return nil, fmt.Errorf("make the server: Deadline, MaxConns and rates cannot be negative")

@@ -11,30 +11,30 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Sleeper pauses sandboxes and has them woken; *wake.Flights is one.
 type Sleeper interface {
-	Pause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
+	Pause(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error)
 	// Resume records that a sandbox runs again.
-	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
+	Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
 	// Wake begins a flight or joins one; it is nil for a lease that is bound.
-	Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error)
+	Wake(ctx context.Context, who ipam.Who, id string, cause ipam.Cause, evidence json.RawMessage) (*ipam.Lease, *ipam.Flight, error)
 	// Await waits for the end of a flight, or of ctx.
-	Await(ctx context.Context, id, flight string) (*netdb.Lease, error)
-	Acknowledge(ctx context.Context, who netdb.Who, id, flight string, working bool, r netdb.FlightResult, detail string) (*netdb.Lease, error)
+	Await(ctx context.Context, id, flight string) (*ipam.Lease, error)
+	Acknowledge(ctx context.Context, who ipam.Who, id, flight string, working bool, r ipam.FlightResult, detail string) (*ipam.Lease, error)
 	// Subscribed says that a subscriber follows the changes from now on.
 	Subscribed()
 }
 
 func (h *sleepers) pause(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*ipam.Lease, error) {
 		if err := h.ofSandbox(id); err != nil {
 			return nil, err
 		}
-		who := c.who(netdb.ByClient, "paused")
+		who := c.who(ipam.ByClient, "paused")
 		if ask.Mode == "" {
 			switch {
 			case ask.Wake != nil:
@@ -44,7 +44,7 @@ func (h *sleepers) pause(c *call) (int, any, error) {
 			}
 			return h.book.Pause(c.ctx, who, id, ifRev)
 		}
-		how := netdb.Sleep{Mode: netdb.SleepMode(ask.Mode), Do: ask.Do}
+		how := ipam.Sleep{Mode: ipam.SleepMode(ask.Mode), Do: ask.Do}
 		if ask.Wake != nil {
 			policy, err := wakePolicy(ask.Wake)
 			if err != nil {
@@ -58,17 +58,17 @@ func (h *sleepers) pause(c *call) (int, any, error) {
 
 func (h *sleepers) resume(c *call) (int, any, error) {
 	var ask api.PauseRequest
-	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*netdb.Lease, error) {
+	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (*ipam.Lease, error) {
 		if ask.Mode != "" || ask.Do || ask.Wake != nil {
 			return nil, field("mode", "is of a pause: a resume has only if_revision")
 		}
-		return h.sleeper.Resume(c.ctx, c.who(netdb.ByClient, "resumed"), id, ifRev)
+		return h.sleeper.Resume(c.ctx, c.who(ipam.ByClient, "resumed"), id, ifRev)
 	})
 }
 
 // wakePolicy reads a policy; what cannot be in one is the book's to say.
-func wakePolicy(p *api.WakePolicy) (*netdb.WakePolicy, error) {
-	w := new(netdb.WakePolicy)
+func wakePolicy(p *api.WakePolicy) (*ipam.WakePolicy, error) {
+	w := new(ipam.WakePolicy)
 	for i, text := range p.Sources {
 		name := fmt.Sprintf("wake.sources[%d]", i)
 		if prefix, err := netip.ParsePrefix(text); err == nil {
@@ -89,7 +89,7 @@ func wakePolicy(p *api.WakePolicy) (*netdb.WakePolicy, error) {
 		w.Ports = append(w.Ports, r)
 	}
 	for _, name := range p.Protocols {
-		w.Protocols = append(w.Protocols, netdb.Protocol(name))
+		w.Protocols = append(w.Protocols, ipam.Protocol(name))
 	}
 	var err error
 	if w.Wait, err = duration("wake.wait", p.Wait); err != nil {
@@ -99,7 +99,7 @@ func wakePolicy(p *api.WakePolicy) (*netdb.WakePolicy, error) {
 	return w, err
 }
 
-func portRange(name, text string) (r netdb.PortRange, err error) {
+func portRange(name, text string) (r ipam.PortRange, err error) {
 	first, last, is := strings.Cut(text, "-")
 	if !is {
 		last = first
@@ -138,7 +138,7 @@ func (h *sleepers) wake(c *call) (int, any, error) {
 	if ifRev != 0 {
 		return 0, nil, field("If-Match", "is of no use: a wake is about the lease as it is")
 	}
-	l, flight, err := h.sleeper.Wake(c.ctx, c.who(netdb.ByClient, "wake_requested"), id, netdb.Cause{By: netdb.ByCall}, nil)
+	l, flight, err := h.sleeper.Wake(c.ctx, c.who(ipam.ByClient, "wake_requested"), id, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -155,7 +155,7 @@ func (h *sleepers) wake(c *call) (int, any, error) {
 }
 
 // awaitFlight waits without a slot: callers that wait take no slot of those that call.
-func (h *sleepers) awaitFlight(c *call, id, flight string, wait time.Duration) (*netdb.Lease, error) {
+func (h *sleepers) awaitFlight(c *call, id, flight string, wait time.Duration) (*ipam.Lease, error) {
 	c.endSlot()
 	ctx, cancel := context.WithTimeout(c.r.Context(), wait)
 	defer cancel()
@@ -171,29 +171,29 @@ func (h *sleepers) awaitFlight(c *call, id, flight string, wait time.Duration) (
 func (h *sleepers) wakeAck(c *call) (int, any, error) {
 	var ask api.AckRequest
 	none := int64(0)
-	return h.onLease(c, &ask, &none, func(id string, _ int64) (*netdb.Lease, error) {
-		var result netdb.FlightResult
+	return h.onLease(c, &ask, &none, func(id string, _ int64) (*ipam.Lease, error) {
+		var result ipam.FlightResult
 		switch ask.Outcome {
 		case "waking":
 		case "woken":
-			result = netdb.Woken
+			result = ipam.Woken
 		case "refused":
-			result = netdb.Refused
+			result = ipam.Refused
 		default:
 			return nil, field("outcome", "%.40q is none of waking, woken, refused", ask.Outcome)
 		}
 		if ask.Flight == "" {
 			return nil, field("flight", "is missing: the lease has it, in sleep.flight.id")
 		}
-		if len(ask.Detail) > netdb.MaxNote {
-			return nil, field("detail", "is longer than %d bytes", netdb.MaxNote)
+		if len(ask.Detail) > ipam.MaxNote {
+			return nil, field("detail", "is longer than %d bytes", ipam.MaxNote)
 		}
-		return h.sleeper.Acknowledge(c.ctx, c.who(netdb.ByClient, ""), id, ask.Flight, result == "", result, ask.Detail)
+		return h.sleeper.Acknowledge(c.ctx, c.who(ipam.ByClient, ""), id, ask.Flight, result == "", result, ask.Detail)
 	})
 }
 
 // sleepOf is how a lease is paused and woken, as the socket has it.
-func sleepOf(s *netdb.Sleep) *api.Sleep {
+func sleepOf(s *ipam.Sleep) *api.Sleep {
 	if s == nil {
 		return nil
 	}
@@ -217,7 +217,7 @@ func sleepOf(s *netdb.Sleep) *api.Sleep {
 	if f := s.Flight; f != nil {
 		out.Flight = &api.Flight{ID: f.ID, Phase: string(f.Phase), Begun: f.Begun.Wall.UTC(), Within: api.Lasting(f.Within), Attempts: f.Attempts,
 			Result: string(f.Result), Detail: f.Detail,
-			Cause: api.Cause{By: f.Cause.By, Source: netdb.AddrText(f.Cause.Source), Port: int(f.Cause.Port), Protocol: string(f.Cause.Protocol), Rule: f.Cause.Rule}}
+			Cause: api.Cause{By: f.Cause.By, Source: ipam.AddrText(f.Cause.Source), Port: int(f.Cause.Port), Protocol: string(f.Cause.Protocol), Rule: f.Cause.Rule}}
 		if !f.Open() {
 			end := f.End.Wall.UTC()
 			out.Flight.Ended = &end

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/attach"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // ErrNoWarmHelper means that no process makes namespaces. It is an [attach.ErrNoHelper].
@@ -43,7 +43,7 @@ func (h SlotHelper) Arrived() <-chan struct{} { return h.ports.slotDesk.Arrived(
 
 // Make has a slot's namespace and port made, and binds its lease by what was made. What was
 // made and could not be bound is taken down again.
-func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) error {
+func (h SlotHelper) Make(ctx context.Context, who ipam.Who, l *ipam.Lease, slot *ipam.Slot, pool *ipam.Pool) error {
 	work := h.of(api.PlumbSlotMake, l, slot, pool)
 	if wish, err := slot.Plumbing(); err == nil && wish.MTU != 0 { // as recorded, also where the bridge's is another since
 		work.Networks[0].MTU = wish.MTU
@@ -52,7 +52,7 @@ func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slo
 		if seen := h.ports.netnsInode(ctx, slot.Netns); seen != r.Inode {
 			return false, fmt.Errorf("%s is not the namespace that the helper made: what it mounts has to be seen by all processes (systemctl cat ipamd-warm)", slot.Netns)
 		}
-		_, err := h.ports.book.BindEach(ctx, who, []string{l.ID}, 0, netdb.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
+		_, err := h.ports.book.BindEach(ctx, who, []string{l.ID}, 0, ipam.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
 		if err != nil {
 			return h.ports.has(work, r), err
 		}
@@ -61,7 +61,7 @@ func (h SlotHelper) Make(ctx context.Context, who netdb.Who, l *netdb.Lease, slo
 }
 
 // Check returns how a slot differs from what it was made as, a sentence each.
-func (h SlotHelper) Check(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) (differences []string, err error) {
+func (h SlotHelper) Check(ctx context.Context, l *ipam.Lease, slot *ipam.Slot, pool *ipam.Pool) (differences []string, err error) {
 	work := h.of(api.PlumbSlotCheck, l, slot, pool)
 	work.Host, work.MAC = l.HostInterface, l.MAC
 	if made, err := slot.Plumbing(); err == nil { // the pool may be another by now, and slots of before still be given
@@ -79,7 +79,7 @@ func (h SlotHelper) Check(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 
 // Remove has a slot's namespace taken down, and the port that was made with it.
 func (h SlotHelper) Remove(ctx context.Context, netns string) error {
-	return h.do(ctx, api.PlumbReply{Verb: api.PlumbSlotRemove, Runner: h.runner(), Owner: netdb.SlotPort(netns), Netns: netns},
+	return h.do(ctx, api.PlumbReply{Verb: api.PlumbSlotRemove, Runner: h.runner(), Owner: ipam.SlotPort(netns), Netns: netns},
 		func(api.PlumbDoneRequest) (bool, error) { return true, nil })
 }
 
@@ -95,7 +95,7 @@ func (h SlotHelper) List(ctx context.Context) (paths []string, err error) {
 func (h SlotHelper) runner() string { return h.ports.book.Holding().RunnerUID }
 
 // of is work on the slot of a lease, in the pool as the caller has read it.
-func (h SlotHelper) of(verb string, l *netdb.Lease, slot *netdb.Slot, pool *netdb.Pool) api.PlumbReply {
+func (h SlotHelper) of(verb string, l *ipam.Lease, slot *ipam.Slot, pool *ipam.Pool) api.PlumbReply {
 	return api.PlumbReply{Verb: verb, Runner: h.runner(), Owner: slot.Port(), Netns: slot.Netns,
 		Leases: []api.Lease{h.ports.wire(l, pool.Prefix.Bits())}, Networks: []api.Network{h.ports.network(pool)}}
 }

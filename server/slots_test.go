@@ -20,7 +20,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -289,7 +289,7 @@ func TestWaitingReleases(t *testing.T) {
 	}
 	realtest.Eventually(t, soon, "every release waits", func() bool {
 		leases, _ := s.Book.Leases()
-		return !slices.ContainsFunc(leases, func(l *netdb.Lease) bool { return l.State != netdb.Releasing })
+		return !slices.ContainsFunc(leases, func(l *ipam.Lease) bool { return l.State != ipam.Releasing })
 	})
 	allocate(t, s, "another")
 	if err := s.Stop(); err != nil { // it ends the waits

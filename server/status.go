@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // statusLeases bounds each list of leases in a status, so that it stays one
@@ -63,26 +63,26 @@ func (h *daemon) lastConflict(ctx context.Context) (last *api.Change, stands boo
 		return nil, false
 	}
 	row, is := h.book.At(found.Addr)
-	stands = is && row.ID == found.LeaseID && (row.State == netdb.Quarantined || row.Conflict != nil)
-	return &changes([]netdb.Change{*found})[0], stands
+	stands = is && row.ID == found.LeaseID && (row.State == ipam.Quarantined || row.Conflict != nil)
+	return &changes([]ipam.Change{*found})[0], stands
 }
 
 // stuck lists, longest wait first, the leases that ought to have moved on: a
 // release that is not confirmed, with what keeps it, and a reservation that
 // no client bound in time. total counts those that the list has no room for, too.
-func (h *daemon) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
+func (h *daemon) stuck(all []*ipam.Lease) (list []api.Stuck, total int) {
 	now := h.book.Now()
-	var waiting []*netdb.Lease
+	var waiting []*ipam.Lease
 	for _, l := range all {
 		if l.Stuck(now) {
 			waiting = append(waiting, l)
 		}
 	}
 	// The revision of a lease's last move orders the moves across reboots.
-	slices.SortFunc(waiting, func(a, b *netdb.Lease) int { return int(a.Rev - b.Rev) })
+	slices.SortFunc(waiting, func(a, b *ipam.Lease) int { return int(a.Rev - b.Rev) })
 	for _, l := range waiting[:min(len(waiting), statusLeases)] {
 		one := api.Stuck{Lease: h.shown(l)}
-		if l.State == netdb.Releasing {
+		if l.State == ipam.Releasing {
 			one.Blockers = blockersOf(h.releaser.Blockers(l))
 		}
 		list = append(list, one)
@@ -91,14 +91,14 @@ func (h *daemon) stuck(all []*netdb.Lease) (list []api.Stuck, total int) {
 }
 
 // quarantinedLeases lists the addresses that are quarantined, the newest first.
-func (h *daemon) quarantinedLeases(all []*netdb.Lease) (list []api.Lease) {
-	var found []*netdb.Lease
+func (h *daemon) quarantinedLeases(all []*ipam.Lease) (list []api.Lease) {
+	var found []*ipam.Lease
 	for _, l := range all {
-		if l.State == netdb.Quarantined {
+		if l.State == ipam.Quarantined {
 			found = append(found, l)
 		}
 	}
-	slices.SortFunc(found, func(a, b *netdb.Lease) int { return int(b.Rev - a.Rev) })
+	slices.SortFunc(found, func(a, b *ipam.Lease) int { return int(b.Rev - a.Rev) })
 	for _, l := range found[:min(len(found), statusLeases)] {
 		list = append(list, h.shown(l))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -22,9 +23,9 @@ func speakOfThePast(t *testing.T) (s *speaker, book *netdb.Book, ago *time.Durat
 	t.Helper()
 	ago = new(time.Duration)
 	opts := netdbtest.Options()
-	opts.Now = func() netdb.Stamp {
-		now := netdb.Now()
-		return netdb.Stamp{Wall: now.Wall.Add(-*ago), Boottime: now.Boottime - *ago, Mono: now.Mono - *ago, BootID: now.BootID}
+	opts.Now = func() ipam.Stamp {
+		now := ipam.Now()
+		return ipam.Stamp{Wall: now.Wall.Add(-*ago), Boottime: now.Boottime - *ago, Mono: now.Mono - *ago, BootID: now.BootID}
 	}
 	book = netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	netdbtest.Pool(t, book, "default", "10.8.64.0/24")
@@ -36,12 +37,12 @@ func speakOfThePast(t *testing.T) (s *speaker, book *netdb.Book, ago *time.Durat
 // deadline. What is young, and what holds an address rightly, is not in it.
 func TestStatusNamesWhatIsStuck(t *testing.T) {
 	s, book, ago := speakOfThePast(t)
-	let := func(l *netdb.Lease) *netdb.Lease {
+	let := func(l *ipam.Lease) *ipam.Lease {
 		t.Helper()
-		if _, err := book.Bind(t.Context(), netdbtest.Who(netdb.ByClient, "bound"), l.ID, 0, netdb.Binding{HostInterface: l.Sandbox}); err != nil {
+		if _, err := book.Bind(t.Context(), netdbtest.Who(ipam.ByClient, "bound"), l.ID, 0, ipam.Binding{HostInterface: l.Sandbox}); err != nil {
 			t.Fatal(err)
 		}
-		released, err := book.Release(context.Background(), netdbtest.Who(netdb.ByClient, "released"), l.ID, "", 0)
+		released, err := book.Release(context.Background(), netdbtest.Who(ipam.ByClient, "released"), l.ID, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestStatusNamesWhatIsStuck(t *testing.T) {
 		young := let(netdbtest.Reserve(t, book, "young"))
 		st = want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "")
 		took := time.Since(begun)
-		if _, err := book.Confirm(t.Context(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), young.ID, young.Rev, nil); err != nil {
+		if _, err := book.Confirm(t.Context(), netdbtest.Who(ipam.ByWatchdog, "removal_confirmed"), young.ID, young.Rev, nil); err != nil {
 			t.Fatal(err)
 		}
 		return took
@@ -83,7 +84,7 @@ func TestStatusIsBounded(t *testing.T) {
 	var set []string
 	for i := range 20 {
 		addr := netip.AddrFrom4([4]byte{10, 8, 64, byte(100 + i)})
-		if _, err := book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), addr, []byte(`[{"witness":"netns"}]`)); err != nil {
+		if _, err := book.Quarantine(t.Context(), netdbtest.Who(ipam.ByReconciler, "seen_on_wire"), addr, []byte(`[{"witness":"netns"}]`)); err != nil {
 			t.Fatal(err)
 		}
 		set = append(set, addr.String())
@@ -117,20 +118,20 @@ func TestStatusShowsTheLastConflict(t *testing.T) {
 		}
 		return fmt.Sprintf("%s by %s, stands %v", st.LastConflict.Address, st.LastConflict.Actor, st.LastConflictStands)
 	}
-	aside := func(actor netdb.Actor, reason, addr string) {
+	aside := func(actor ipam.Actor, reason, addr string) {
 		t.Helper()
 		if _, err := book.Quarantine(t.Context(), netdbtest.Who(actor, reason), netip.MustParseAddr(addr), []byte(`[{"witness":"netns"}]`)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	aside(netdb.ByOperator, "set_aside", "10.8.64.7")
-	aside(netdb.ByReconciler, "rebuilt", "10.8.64.8")
+	aside(ipam.ByOperator, "set_aside", "10.8.64.7")
+	aside(ipam.ByReconciler, "rebuilt", "10.8.64.8")
 	if got := last(); got != "none, stands false" {
 		t.Errorf("without a conflict: %s", got)
 	}
-	aside(netdb.ByAllocator, netdb.SeenOnWire, "10.8.64.9")
-	aside(netdb.ByReconciler, netdb.SeenOnWire, "10.8.64.10")
-	aside(netdb.ByOperator, "set_aside", "10.8.64.11")
+	aside(ipam.ByAllocator, ipam.SeenOnWire, "10.8.64.9")
+	aside(ipam.ByReconciler, ipam.SeenOnWire, "10.8.64.10")
+	aside(ipam.ByOperator, "set_aside", "10.8.64.11")
 	for range 2 {
 		if got := last(); got != "10.8.64.10 by reconciler, stands true" {
 			t.Errorf("last conflict: %s", got)
@@ -142,7 +143,7 @@ func TestStatusShowsTheLastConflict(t *testing.T) {
 	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
 		t.Errorf("once it is cleared: %s", got)
 	}
-	aside(netdb.ByOperator, "set_aside", "10.8.64.10")
+	aside(ipam.ByOperator, "set_aside", "10.8.64.10")
 	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
 		t.Errorf("set aside again, by hand: %s", got)
 	}

@@ -11,13 +11,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // field is the error of one argument that is wrong. This package finds a wrong shape;
 // netdb and the allocator find a wrong name or number.
 func field(name, format string, args ...any) error {
-	return &netdb.FieldError{Field: name, Reason: fmt.Sprintf(format, args...)}
+	return &ipam.FieldError{Field: name, Reason: fmt.Sprintf(format, args...)}
 }
 
 // address takes one bare address.
@@ -78,13 +78,13 @@ func (c *call) query() (url.Values, error) {
 }
 
 // state takes a state that a row can have; "" is any.
-func state(name, text string) (netdb.State, error) {
-	s := netdb.State(text)
-	if text == "" || slices.Contains(netdb.States(), s) {
+func state(name, text string) (ipam.State, error) {
+	s := ipam.State(text)
+	if text == "" || slices.Contains(ipam.States(), s) {
 		return s, nil
 	}
 	var known []string
-	for _, k := range netdb.States() {
+	for _, k := range ipam.States() {
 		known = append(known, string(k))
 	}
 	return "", field(name, "%q is not one of %s", text, strings.Join(known, ", "))

@@ -15,6 +15,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -91,7 +92,7 @@ func TestReleaseWait(t *testing.T) {
 	}()
 	for {
 		changed := s.Book.Changed()
-		if now, err := s.Book.Lease(l.ID); err != nil || now.State == netdb.Releasing {
+		if now, err := s.Book.Lease(l.ID); err != nil || now.State == ipam.Releasing {
 			break
 		}
 		<-changed
@@ -122,9 +123,9 @@ func TestTombstone(t *testing.T) {
 // fullBook has no room for one more tombstone.
 type fullBook struct{ *netdb.Book }
 
-func (b fullBook) Cancel(ctx context.Context, who netdb.Who, uid string, attempt int64) ([]*netdb.Lease, error) {
+func (b fullBook) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
 	let, err := b.Book.Cancel(ctx, who, uid, attempt)
-	return let, errors.Join(err, netdb.ErrTombstones)
+	return let, errors.Join(err, ipam.ErrTombstones)
 }
 
 // G12: a cancel that is refused for want of room names what it released.
@@ -319,10 +320,10 @@ func TestAllocatorRefuses(t *testing.T) {
 		detail string
 	}{
 		{"conflicts", &allocator.ConflictError{Skipped: []allocator.Skipped{{Addr: addr, Seen: seen}}}, 503, api.ConflictLimit, "addresses"},
-		{"exhausted after conflicts", fmt.Errorf("%w; and %w", &netdb.ExhaustedError{Pool: "default"},
+		{"exhausted after conflicts", fmt.Errorf("%w; and %w", &ipam.ExhaustedError{Pool: "default"},
 			&allocator.ConflictError{Skipped: []allocator.Skipped{{Addr: addr, Seen: seen}}}), 503, api.PoolExhausted, "addresses"},
 		{"evidence", &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: "r"}}}, 503, api.EvidenceUnavailable, "silent"},
-		{"kept for another", &netdb.KeptError{Addr: addr, Pool: "default", Sandbox: "db"}, 409, api.AddressTaken, "kept_for"},
+		{"kept for another", &ipam.KeptError{Addr: addr, Pool: "default", Sandbox: "db"}, 409, api.AddressTaken, "kept_for"},
 		{"bridge", fmt.Errorf("rt0 is down: %w", allocator.ErrBridge), 503, api.BridgeNotReady, ""},
 		{"not ready", allocator.ErrNotReady, 503, api.NotReady, ""},
 		{"identity", netdb.ErrIdentity, 503, api.IdentityMismatch, ""},

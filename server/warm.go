@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // warmOf is how a request wants a warm slot; nil: not at all.
@@ -70,8 +70,8 @@ func (h *pools) warm(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	pools := make(map[string]*netdb.Pool)
-	isStale := make(map[string]func(*netdb.Slot, string) (bool, error))
+	pools := make(map[string]*ipam.Pool)
+	isStale := make(map[string]func(*ipam.Slot, string) (bool, error))
 	for _, p := range h.book.Pools() {
 		pools[p.UID], isStale[p.UID] = p, p.Staleness(h.profile(p.Bridge))
 	}
@@ -100,13 +100,13 @@ func (h *pools) warm(c *call) (int, any, error) {
 	return http.StatusOK, list, nil
 }
 
-func slotState(slot *netdb.Slot, l *netdb.Lease) api.SlotState {
+func slotState(slot *ipam.Slot, l *ipam.Lease) api.SlotState {
 	switch {
 	case slot.Claimed:
 		return api.SlotClaimed
 	case slot.Ready(l):
 		return api.SlotReady
-	case l.State == netdb.Reserved:
+	case l.State == ipam.Reserved:
 		return api.SlotMaking
 	}
 	return api.SlotEnding

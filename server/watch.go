@@ -14,7 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/feed"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // bookmarkEvery is how often a stream has a bookmark, also while changes flow, and so how long
@@ -104,11 +104,11 @@ func (h *watches) position(q url.Values, epoch string) (since int64, err error) 
 }
 
 // subjects reads a list of kinds.
-func subjects(list string) (map[netdb.Subject]bool, error) {
-	want := make(map[netdb.Subject]bool)
+func subjects(list string) (map[ipam.Subject]bool, error) {
+	want := make(map[ipam.Subject]bool)
 	for kind := range strings.SplitSeq(list, ",") {
-		switch k := netdb.Subject(kind); k {
-		case netdb.OfLease, netdb.OfAttempt, netdb.OfPool, netdb.OfBook:
+		switch k := ipam.Subject(kind); k {
+		case ipam.OfLease, ipam.OfAttempt, ipam.OfPool, ipam.OfBook:
 			want[k] = true
 		default:
 			return nil, field("kinds", "%.40q is no kind; known are lease, attempt, pool and book", kind)
@@ -122,7 +122,7 @@ func subjects(list string) (map[netdb.Subject]bool, error) {
 type stream struct {
 	book Book
 	c    *call
-	want map[netdb.Subject]bool
+	want map[ipam.Subject]bool
 	sent time.Time // the last line
 	mark time.Time // the last bookmark
 
@@ -141,7 +141,7 @@ func (o *stream) next(ctx context.Context, changes *feed.Reader) error {
 	if is := o.book.Epoch(); is != o.epoch {
 		return fmt.Errorf("%w: the epoch is %s, and no longer %s", feed.ErrCompacted, is, o.epoch)
 	}
-	if parts := feed.Join(lines, func(s netdb.Subject) bool { return o.want[s] }); len(parts) > 0 {
+	if parts := feed.Join(lines, func(s ipam.Subject) bool { return o.want[s] }); len(parts) > 0 {
 		if err := o.write(parts...); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/routes"
@@ -99,7 +100,7 @@ func TestWatch(t *testing.T) {
 	if e := change(t, lines); e.Type != api.EventChange || e.Kind != api.KindLease || e.Revision != l.Rev || e.Change.LeaseID != l.ID || e.Change.To != api.Reserved {
 		t.Errorf("%+v", e)
 	}
-	if _, err := b.Cancel(t.Context(), netdbtest.Who(netdb.ByClient, "cancelled"), "a", 1); err != nil {
+	if _, err := b.Cancel(t.Context(), netdbtest.Who(ipam.ByClient, "cancelled"), "a", 1); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []api.Kind{api.KindLease, api.KindAttempt} {
@@ -164,7 +165,7 @@ func TestWatchOfKindsThatRest(t *testing.T) {
 	busy.Go(func() {
 		for l := netdbtest.Reserve(t, rig.Book, "a"); ctx.Err() == nil; {
 			var err error
-			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
+			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(ipam.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
 				t.Error(err)
 				return
 			}
@@ -192,7 +193,7 @@ func TestWatchWithoutAPause(t *testing.T) {
 	busy.Go(func() {
 		for l := netdbtest.Reserve(t, rig.Book, "a"); ctx.Err() == nil; {
 			var err error
-			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
+			if l, err = rig.Book.ConflictAt(context.Background(), netdbtest.Who(ipam.ByReconciler, "seen"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`)); err != nil {
 				t.Error(err)
 				return
 			}
@@ -248,7 +249,7 @@ func TestT9StuckWatcher(t *testing.T) {
 	stuck := stream(t, rig.Socket, "since=0")
 	for i := range 200 {
 		l := netdbtest.Reserve(t, b, fmt.Sprint("s", i))
-		if _, err := b.ConflictAt(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen"), l.ID, l.Rev, long); err != nil {
+		if _, err := b.ConflictAt(t.Context(), netdbtest.Who(ipam.ByReconciler, "seen"), l.ID, l.Rev, long); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,7 +361,7 @@ func TestTableFollowsTheBook(t *testing.T) {
 	following.Go(func() { replayed.follow(ctx, c, b.Epoch()) })
 	defer following.Wait()
 	defer cancel()
-	var changes []netdb.Change
+	var changes []ipam.Change
 	for round := range 4 {
 		from := b.Rev()
 		var callers sync.WaitGroup
@@ -375,7 +376,7 @@ func TestTableFollowsTheBook(t *testing.T) {
 			changes = append(changes, got...)
 		}
 		for _, i := range rand.Perm(len(changes)) {
-			if ch := changes[i]; ch.Subject == netdb.OfLease {
+			if ch := changes[i]; ch.Subject == ipam.OfLease {
 				if r, err := routes.OfChange(api.Change{Revision: ch.Rev, Address: ch.Addr.String(), LeaseID: ch.LeaseID, Sandbox: ch.Sandbox,
 					UID: ch.UID, Interface: ch.Interface, Attempt: ch.Attempt, To: api.State(ch.To)}); err != nil {
 					t.Error(err)
@@ -392,7 +393,7 @@ func TestTableFollowsTheBook(t *testing.T) {
 				if err := b.Tidy(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := b.Changes(t.Context(), end, 1); errors.Is(err, netdb.ErrPruned) {
+				if _, err := b.Changes(t.Context(), end, 1); errors.Is(err, ipam.ErrPruned) {
 					break
 				}
 			}
@@ -521,18 +522,18 @@ func tableOf(t *testing.T, all *api.LeaseList) *routes.Table {
 
 // live has sandboxes live and end: some stay.
 func live(t *testing.T, b *netdb.Book, prefix string, n int) {
-	who := netdbtest.Who(netdb.ByClient, "test")
+	who := netdbtest.Who(ipam.ByClient, "test")
 	for i := range n {
 		l, err := netdbtest.TryReserve(b, b.Pools()[0], fmt.Sprint(prefix, "-", i), netdbtest.Policy)
 		if err == nil && i%4 > 0 {
-			l, err = b.Bind(t.Context(), who, l.ID, 0, netdb.Binding{HostInterface: "veth" + prefix})
+			l, err = b.Bind(t.Context(), who, l.ID, 0, ipam.Binding{HostInterface: "veth" + prefix})
 		}
 		if err == nil && i%4 == 2 {
 			_, err = b.Pause(t.Context(), who, l.ID, 0)
 		}
 		if err == nil && i%4 == 3 {
 			if l, err = b.Release(t.Context(), who, l.ID, "", 0); err == nil && i%8 == 3 {
-				_, err = b.Confirm(t.Context(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), l.ID, l.Rev, nil)
+				_, err = b.Confirm(t.Context(), netdbtest.Who(ipam.ByWatchdog, "removal_confirmed"), l.ID, l.Rev, nil)
 			}
 		}
 		if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // This file spells the rooms' values as the socket does. A list that the wire
 // requires is never null.
 
 // shown is a lease with the prefix length that its interface needs: its pool's.
-func (h *view) shown(l *netdb.Lease) api.Lease {
+func (h *view) shown(l *ipam.Lease) api.Lease {
 	for _, p := range h.book.Pools() {
 		if p.UID == l.PoolUID {
 			return h.wire(l, p.Prefix.Bits())
@@ -28,7 +28,7 @@ func (h *view) shown(l *netdb.Lease) api.Lease {
 
 // poolNow is a pool as the book has it by now: its gateway may have moved since it was read. One
 // that was removed is as it was.
-func (h *view) poolNow(was *netdb.Pool) *netdb.Pool {
+func (h *view) poolNow(was *ipam.Pool) *ipam.Pool {
 	for _, p := range h.book.Pools() {
 		if p.UID == was.UID {
 			return p
@@ -39,7 +39,7 @@ func (h *view) poolNow(was *netdb.Pool) *netdb.Pool {
 
 // wire is a lease as the socket has it, with the name of a link that is leased to its
 // interface; one that cools has none.
-func (h *view) wire(l *netdb.Lease, bits int) api.Lease {
+func (h *view) wire(l *ipam.Lease, bits int) api.Lease {
 	w := api.Lease{
 		ID: l.ID, Address: l.Addr.String(), PrefixLen: bits, PrefixLength: l.PrefixLen, Pool: l.Pool, PoolUID: l.PoolUID,
 		State: api.State(l.State), Sandbox: l.Sandbox, UID: l.UID, Interface: l.Interface, Attempt: l.Attempt,
@@ -48,10 +48,10 @@ func (h *view) wire(l *netdb.Lease, bits int) api.Lease {
 		HostIndex: l.Plug.Index, NetnsInode: l.Plug.Inode,
 		Labels: l.Labels, Reason: l.Reason, Evidence: evidence(l.Evidence), Hold: l.Hold, Conflict: conflict(l), Outside: h.book.Outside(l),
 	}
-	if l.UID != "" && l.State != netdb.Cooling && l.State != netdb.Free {
+	if l.UID != "" && l.State != ipam.Cooling && l.State != ipam.Free {
 		w.HostInterfaceName = h.book.HostName(l.UID, l.Interface)
 	}
-	if l.State == netdb.Reserved && l.BindWithin > 0 {
+	if l.State == ipam.Reserved && l.BindWithin > 0 {
 		by := w.Since.Add(l.BindWithin)
 		w.BindBy = &by
 	}
@@ -107,7 +107,7 @@ func skipped(all []allocator.Skipped) []api.Skipped {
 	return out
 }
 
-func changes(all []netdb.Change) []api.Change {
+func changes(all []ipam.Change) []api.Change {
 	out := make([]api.Change, len(all))
 	for i, c := range all {
 		out[i] = changeOf(c)
@@ -115,15 +115,15 @@ func changes(all []netdb.Change) []api.Change {
 	return out
 }
 
-func changeOf(c netdb.Change) api.Change {
-	if c.Subject == netdb.OfPool {
+func changeOf(c ipam.Change) api.Change {
+	if c.Subject == ipam.OfPool {
 		return poolChangeOf(c)
 	}
 	return moveOf(c)
 }
 
 // poolChangeOf is a change of a pool, whose evidence is its description.
-func poolChangeOf(c netdb.Change) api.Change {
+func poolChangeOf(c ipam.Change) api.Change {
 	var made []struct {
 		Generation int64         `json:"generation"`
 		Prefix     string        `json:"prefix"`
@@ -135,21 +135,21 @@ func poolChangeOf(c netdb.Change) api.Change {
 	c.Evidence = nil
 	w, d := moveOf(c), made[0]
 	w.Described = &api.Described{UID: c.PoolUID, Generation: d.Generation, Prefix: d.Prefix, State: d.State}
-	if c.Who.Reason == netdb.PoolRemoved {
+	if c.Who.Reason == ipam.PoolRemoved {
 		w.Described.State = api.PoolRemoved
 	}
 	return w
 }
 
-func moveOf(c netdb.Change) api.Change {
+func moveOf(c ipam.Change) api.Change {
 	return api.Change{
-		Revision: c.Rev, At: c.At.Wall.UTC(), Address: netdb.AddrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
+		Revision: c.Rev, At: c.At.Wall.UTC(), Address: ipam.AddrText(c.Addr), PrefixLength: c.PrefixLen, LeaseID: c.LeaseID, Pool: c.Pool,
 		Sandbox: c.Sandbox, UID: c.UID, Interface: c.Interface, Attempt: c.Attempt, From: api.State(c.From), To: api.State(c.To),
 		Actor: string(c.Who.Actor), Peer: c.Who.Peer, Reason: c.Who.Reason, Note: c.Who.Note, Evidence: evidence(c.Evidence),
 	}
 }
 
-func (h *view) pool(u netdb.Usage) api.Pool {
+func (h *view) pool(u ipam.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
@@ -186,7 +186,7 @@ func (h *view) pool(u netdb.Usage) api.Pool {
 	return p
 }
 
-func byState(counts map[netdb.State]int) map[string]int {
+func byState(counts map[ipam.State]int) map[string]int {
 	out := make(map[string]int, len(counts))
 	for state, n := range counts {
 		out[string(state)] = n
@@ -195,7 +195,7 @@ func byState(counts map[netdb.State]int) map[string]int {
 }
 
 // network is what the interface needs beside its address.
-func (h *view) network(p *netdb.Pool) api.Network {
+func (h *view) network(p *ipam.Pool) api.Network {
 	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, h.mtu(p.Bridge)), DNS: texts(p.DNS)}
 	if p.Gateway.IsValid() {
 		n.Gateway = p.Gateway.String()
@@ -210,20 +210,20 @@ func (h *view) network(p *netdb.Pool) api.Network {
 }
 
 // madeBy is what a slot was made by. Name servers are no part of what is made.
-func (h *view) madeBy(p netdb.Plumbing) api.Network {
-	spec := netdb.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
+func (h *view) madeBy(p ipam.Plumbing) api.Network {
+	spec := ipam.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
 	spec.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
 	for _, text := range p.Routes {
 		to, via, _ := strings.Cut(text, " via ")
-		var r netdb.Route
+		var r ipam.Route
 		r.Destination, _ = netip.ParsePrefix(to)
 		r.Via, _ = netip.ParseAddr(via)
 		spec.Routes = append(spec.Routes, r)
 	}
-	return h.network(&netdb.Pool{PoolSpec: spec})
+	return h.network(&ipam.Pool{PoolSpec: spec})
 }
 
-func routes(all []netdb.Route) []api.Route {
+func routes(all []ipam.Route) []api.Route {
 	var out []api.Route
 	for _, r := range all {
 		out = append(out, api.Route{Destination: r.Destination.String(), Via: r.Via.String()})

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // withheld lists the addresses that outlive their removed pools.
@@ -36,10 +36,10 @@ const withheldBytes = 512
 
 // withheldOf leaves out whose an address was that cools, as a lease that cools does: what is
 // sent there has no receiver.
-func withheldOf(w *netdb.Withheld) *api.Withheld {
+func withheldOf(w *ipam.Withheld) *api.Withheld {
 	out := &api.Withheld{Address: w.Addr.String(), PrefixLength: w.PrefixLen, State: api.State(w.State), Since: w.Since.Wall.UTC(),
 		Pool: w.Pool, PoolUID: w.PoolUID, LeaseID: w.LeaseID, Hold: w.Hold}
-	if w.State == netdb.Quarantined {
+	if w.State == ipam.Quarantined {
 		out.Sandbox, out.Evidence = w.Sandbox, evidence(w.Evidence)
 	}
 	return out

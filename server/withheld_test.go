@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
@@ -16,11 +17,11 @@ func TestWithheldOverTheSocket(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	uid := described(t, s).UID
 	cools := allocate(t, s, "cools")
-	c, err := s.Book.PickPrefix(uid, 28, netdb.Policy{})
+	c, err := s.Book.PickPrefix(uid, 28, ipam.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Book.Reserve(t.Context(), netdbtest.Who(netdb.ByAllocator, "test"), netdb.Reservation{Candidate: c, Sandbox: "lab", UID: "lab", Interface: "eth0", Attempt: 1, BindWithin: time.Hour})
+	made, err := s.Book.Reserve(t.Context(), netdbtest.Who(ipam.ByAllocator, "test"), netdb.Reservation{Candidate: c, Sandbox: "lab", UID: "lab", Interface: "eth0", Attempt: 1, BindWithin: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/apidoc"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -33,7 +33,7 @@ func newWorld(t testing.TB, doc *apidoc.Doc) *world {
 			return new(net.Dialer).DialContext(ctx, "unix", rig.Socket)
 		}}}}}
 	l.Cleanup(w.http.CloseIdleConnections)
-	ctx, client := context.Background(), netdbtest.Who(netdb.ByClient, "test")
+	ctx, client := context.Background(), netdbtest.Who(ipam.ByClient, "test")
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -44,7 +44,7 @@ func newWorld(t testing.TB, doc *apidoc.Doc) *world {
 		lease := netdbtest.Reserve(l, w.Book, name)
 		switch name {
 		case "bound", "paused", "releasing", "cooling":
-			_, err := w.Book.Bind(ctx, client, lease.ID, 0, netdb.Binding{HostInterface: "veth-" + name})
+			_, err := w.Book.Bind(ctx, client, lease.ID, 0, ipam.Binding{HostInterface: "veth-" + name})
 			must(err)
 		}
 		switch name {
@@ -58,7 +58,7 @@ func newWorld(t testing.TB, doc *apidoc.Doc) *world {
 			netdbtest.Cool(l, w.Book, lease)
 		}
 		if name == "quarantined" {
-			q, err := w.Book.Quarantine(ctx, netdbtest.Who(netdb.ByOperator, "set_aside"), lease.Addr, json.RawMessage(`[{"note":"test"}]`))
+			q, err := w.Book.Quarantine(ctx, netdbtest.Who(ipam.ByOperator, "set_aside"), lease.Addr, json.RawMessage(`[{"note":"test"}]`))
 			must(err)
 			lease = q
 		}

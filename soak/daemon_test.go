@@ -17,7 +17,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // patience bounds each wait. It is far beyond what two busy cores and a slow
@@ -83,7 +83,7 @@ func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 		}
 	})
 	ns := nstest.New(t)
-	ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(pool), pool.Bits()).String())
+	ns.Bridge("rt0", netip.PrefixFrom(ipam.FirstHost(pool), pool.Bits()).String())
 	config := filepath.Join(dir, "ipamd.toml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, configuration, dir, pool, maxConns, patience), 0o600); err != nil {
 		t.Fatal(err)

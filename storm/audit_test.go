@@ -15,6 +15,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -179,7 +180,7 @@ func (w *world) nothingIsLeft() {
 
 // readBook checks every invariant of the stopped daemon's book, and returns
 // its history, oldest first.
-func (w *world) readBook() []netdb.Change {
+func (w *world) readBook() []ipam.Change {
 	w.t.Helper()
 	b, err := netdb.Open(w.daemon.book, netdb.Options{ReadOnly: true, Synchronous: "full",
 		QuarantineShare: 0.25, Tombstone: time.Hour, KeepChanges: 1 << 20, KeepFor: 24 * time.Hour})
@@ -197,12 +198,12 @@ func (w *world) readBook() []netdb.Change {
 		}
 		w.t.Errorf("broken invariant: %s", v)
 	}
-	changes, err := b.History(w.t.Context(), netdb.Query{Limit: 1 << 20})
+	changes, err := b.History(w.t.Context(), ipam.Query{Limit: 1 << 20})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	slices.Reverse(changes)
-	return slices.DeleteFunc(changes, func(c netdb.Change) bool { return c.Subject != netdb.OfLease })
+	return slices.DeleteFunc(changes, func(c ipam.Change) bool { return c.Subject != ipam.OfLease })
 }
 
 // report joins what may be too long to read.

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A flooder asks the gateway for its MAC from ever new MACs, in bursts. Its addresses
@@ -92,7 +92,7 @@ func (f *flooder) flood(p *port) (sent int, err error) {
 func (f *flooder) request() []byte {
 	mac := nobody(f.r)
 	from := netip.AddrFrom4([4]byte{10, 9, 0, byte(2 + f.r.IntN(100))})
-	return arp{from: mac, op: 1, sender: mac, ip: from, of: netdb.FirstHost(poolPrefix)}.frame()
+	return arp{from: mac, op: 1, sender: mac, ip: from, of: ipam.FirstHost(poolPrefix)}.frame()
 }
 
 // nobody is a MAC that no port has.

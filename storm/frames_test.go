@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // packetsRefused is the kind of a finding that a port has sent what its lease does not allow.
@@ -164,7 +164,7 @@ func (e *receiver) tries(l *life, beside *life, r *rand.Rand) []try {
 	for other == l.addr {
 		other = anyHost(r)
 	}
-	gateway, foreign := netdb.FirstHost(poolPrefix), netip.MustParseAddr("fd00:8::1")
+	gateway, foreign := ipam.FirstHost(poolPrefix), netip.MustParseAddr("fd00:8::1")
 	v4 := func(from net.HardwareAddr, src netip.Addr) func([]byte) []byte {
 		return func(mark []byte) []byte { return ipv4(e.mac, from, src, e.addr, mark) }
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // quiet is a history without a fault: a had .2, let it go, b has it after the
@@ -111,49 +111,49 @@ func TestJudgeFindsEveryFault(t *testing.T) {
 // TestJudgeReadsTheBook spoils a book's history in one way at a time.
 func TestJudgeReadsTheBook(t *testing.T) {
 	two := netip.MustParseAddr("10.8.0.2")
-	stamp := func(at time.Duration) netdb.Stamp { return netdb.Stamp{Boottime: at, BootID: "one"} }
+	stamp := func(at time.Duration) ipam.Stamp { return ipam.Stamp{Boottime: at, BootID: "one"} }
 	// free has the address be free between the two, and the first never bound.
-	free := func(c []netdb.Change, at, given time.Duration) {
-		c[1].To, c[2].From, c[2].To, c[2].At = netdb.Releasing, netdb.Releasing, netdb.Cooling, c[3].At
-		c[3].From, c[3].To, c[3].At = netdb.Cooling, netdb.Free, stamp(at)
-		c[4].From, c[4].At = netdb.Free, stamp(given)
+	free := func(c []ipam.Change, at, given time.Duration) {
+		c[1].To, c[2].From, c[2].To, c[2].At = ipam.Releasing, ipam.Releasing, ipam.Cooling, c[3].At
+		c[3].From, c[3].To, c[3].At = ipam.Cooling, ipam.Free, stamp(at)
+		c[4].From, c[4].At = ipam.Free, stamp(given)
 	}
 	for name, c := range map[string]struct {
-		spoil func(*history, []netdb.Change)
+		spoil func(*history, []ipam.Change)
 		want  string
 	}{
-		"quiet":                      {func(*history, []netdb.Change) {}, ""},
-		"a state that nothing made":  {func(_ *history, c []netdb.Change) { c[1].From = netdb.Paused }, "a gap"},
-		"another lease moves it":     {func(_ *history, c []netdb.Change) { c[2].LeaseID = "B" }, "taken over"},
-		"before the cooldown":        {func(_ *history, c []netdb.Change) { c[4].At = stamp(5e9) }, "reused too soon"},
-		"and said so":                {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(5e9), true }, ""},
-		"and no answer says so":      {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(5e9), h.grants[:1] }, ""},
-		"before the least cooldown":  {func(h *history, c []netdb.Change) { c[4].At, h.grants[1].early = stamp(35e8), true }, "reused too soon"},
-		"least of all, not answered": {func(h *history, c []netdb.Change) { c[4].At, h.grants = stamp(35e8), h.grants[:1] }, "reused too soon"},
-		"its own sandbox may":        {func(_ *history, c []netdb.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
-		"a reboot proves nothing":    {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
-		"long enough after a reboot": {func(_ *history, c []netdb.Change) { c[4].At = netdb.Stamp{Boottime: 3e9, BootID: "two"} }, ""},
-		"free in between":            {func(_ *history, c []netdb.Change) { free(c, 6e9, 6e9) }, ""},
-		"free before its rest":       {func(_ *history, c []netdb.Change) { free(c, 5e9, 6e9) }, "free too soon"},
-		"free, and then a reboot": {func(_ *history, c []netdb.Change) {
+		"quiet":                      {func(*history, []ipam.Change) {}, ""},
+		"a state that nothing made":  {func(_ *history, c []ipam.Change) { c[1].From = ipam.Paused }, "a gap"},
+		"another lease moves it":     {func(_ *history, c []ipam.Change) { c[2].LeaseID = "B" }, "taken over"},
+		"before the cooldown":        {func(_ *history, c []ipam.Change) { c[4].At = stamp(5e9) }, "reused too soon"},
+		"and said so":                {func(h *history, c []ipam.Change) { c[4].At, h.grants[1].early = stamp(5e9), true }, ""},
+		"and no answer says so":      {func(h *history, c []ipam.Change) { c[4].At, h.grants = stamp(5e9), h.grants[:1] }, ""},
+		"before the least cooldown":  {func(h *history, c []ipam.Change) { c[4].At, h.grants[1].early = stamp(35e8), true }, "reused too soon"},
+		"least of all, not answered": {func(h *history, c []ipam.Change) { c[4].At, h.grants = stamp(35e8), h.grants[:1] }, "reused too soon"},
+		"its own sandbox may":        {func(_ *history, c []ipam.Change) { c[4].At, c[4].UID = stamp(35e8), "a" }, ""},
+		"a reboot proves nothing":    {func(_ *history, c []ipam.Change) { c[4].At = ipam.Stamp{Boottime: 5e8, BootID: "two"} }, "reused too soon"},
+		"long enough after a reboot": {func(_ *history, c []ipam.Change) { c[4].At = ipam.Stamp{Boottime: 3e9, BootID: "two"} }, ""},
+		"free in between":            {func(_ *history, c []ipam.Change) { free(c, 6e9, 6e9) }, ""},
+		"free before its rest":       {func(_ *history, c []ipam.Change) { free(c, 5e9, 6e9) }, "free too soon"},
+		"free, and then a reboot": {func(_ *history, c []ipam.Change) {
 			free(c, 6e9, 0)
-			c[4].At = netdb.Stamp{Boottime: 5e8, BootID: "two"}
+			c[4].At = ipam.Stamp{Boottime: 5e8, BootID: "two"}
 		}, ""},
-		"given early, and noted after a reboot": {func(h *history, c []netdb.Change) {
+		"given early, and noted after a reboot": {func(h *history, c []ipam.Change) {
 			h.grants[1].early = true
-			c[1].To, c[2].From, c[2].To, c[2].At = netdb.Releasing, netdb.Releasing, netdb.Cooling, stamp(1e9)
-			c[3] = netdb.Change{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved}
-			c[4].From, c[4].At = netdb.Reserved, netdb.Stamp{Boottime: 5e8, BootID: "two"}
+			c[1].To, c[2].From, c[2].To, c[2].At = ipam.Releasing, ipam.Releasing, ipam.Cooling, stamp(1e9)
+			c[3] = ipam.Change{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "B", UID: "b", From: ipam.Cooling, To: ipam.Reserved}
+			c[4].From, c[4].At = ipam.Reserved, ipam.Stamp{Boottime: 5e8, BootID: "two"}
 		}, ""},
-		"a grant it does not know": {func(_ *history, c []netdb.Change) { c[4].LeaseID = "C" }, "not in the book"},
+		"a grant it does not know": {func(_ *history, c []ipam.Change) { c[4].LeaseID = "C" }, "not in the book"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			changes := []netdb.Change{
-				{Rev: 1, At: stamp(1), Addr: two, LeaseID: "A", UID: "a", From: netdb.Free, To: netdb.Reserved},
-				{Rev: 2, At: stamp(2), Addr: two, LeaseID: "A", UID: "a", From: netdb.Reserved, To: netdb.Bound},
-				{Rev: 3, At: stamp(2e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Bound, To: netdb.Releasing},
-				{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "A", UID: "a", From: netdb.Releasing, To: netdb.Cooling},
-				{Rev: 5, At: stamp(6e9), Addr: two, LeaseID: "B", UID: "b", From: netdb.Cooling, To: netdb.Reserved},
+			changes := []ipam.Change{
+				{Rev: 1, At: stamp(1), Addr: two, LeaseID: "A", UID: "a", From: ipam.Free, To: ipam.Reserved},
+				{Rev: 2, At: stamp(2), Addr: two, LeaseID: "A", UID: "a", From: ipam.Reserved, To: ipam.Bound},
+				{Rev: 3, At: stamp(2e9), Addr: two, LeaseID: "A", UID: "a", From: ipam.Bound, To: ipam.Releasing},
+				{Rev: 4, At: stamp(3e9), Addr: two, LeaseID: "A", UID: "a", From: ipam.Releasing, To: ipam.Cooling},
+				{Rev: 5, At: stamp(6e9), Addr: two, LeaseID: "B", UID: "b", From: ipam.Cooling, To: ipam.Reserved},
 			}
 			h := quiet()
 			c.spoil(h, changes)
@@ -177,10 +177,10 @@ func expect(t *testing.T, faults []string, want string) {
 // TestJudgeFindsAdoptions: what was taken over has to have lived there.
 func TestJudgeFindsAdoptions(t *testing.T) {
 	lived := &history{lives: []*life{{addr: two, uid: "a"}}}
-	for from, want := range map[netdb.State]string{netdb.Free: "by a label", netdb.Quarantined: "by a label", netdb.Reserved: "", netdb.Paused: ""} {
-		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "b", From: from, To: netdb.Bound}}), want)
-		expect(t, adopted(lived, []netdb.Change{{Addr: two, UID: "a", From: from, To: netdb.Bound}}), "")
-		expect(t, adopted(lived, []netdb.Change{{Addr: three, UID: "a", From: from, To: netdb.Bound}}), want)
+	for from, want := range map[ipam.State]string{ipam.Free: "by a label", ipam.Quarantined: "by a label", ipam.Reserved: "", ipam.Paused: ""} {
+		expect(t, adopted(lived, []ipam.Change{{Addr: two, UID: "b", From: from, To: ipam.Bound}}), want)
+		expect(t, adopted(lived, []ipam.Change{{Addr: two, UID: "a", From: from, To: ipam.Bound}}), "")
+		expect(t, adopted(lived, []ipam.Change{{Addr: three, UID: "a", From: from, To: ipam.Bound}}), want)
 	}
 }
 

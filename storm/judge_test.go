@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // judge looks for faults in what the actors wrote down. Where two things
@@ -142,10 +142,10 @@ func (h *history) leapt(from, to moment) (sum time.Duration) {
 // again before its rest is over on the stamps' own clock, and a grant that the book never
 // made. The rest is the cooldown for a lease that was answered and not called an
 // early reuse, and else cooldownMin: the book's history names no kind.
-func judgeBook(h *history, changes []netdb.Change) (faults []string) {
+func judgeBook(h *history, changes []ipam.Change) (faults []string) {
 	found := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	last := make(map[netip.Addr]netdb.Change)
-	cooled := make(map[netip.Addr]netdb.Change)
+	last := make(map[netip.Addr]ipam.Change)
+	cooled := make(map[netip.Addr]ipam.Change)
 	made := make(map[string]netip.Addr)
 	least := make(map[string]time.Duration)
 	for _, g := range h.grants {
@@ -159,10 +159,10 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 		case known && c.From.Open() && was.LeaseID != c.LeaseID:
 			found("taken over: %s was %s by lease %s, and revision %d moves it by lease %s", c.Addr, was.To, was.LeaseID, c.Rev, c.LeaseID)
 		}
-		if !c.From.Open() && c.From != netdb.Releasing { // given, or adopted
+		if !c.From.Open() && c.From != ipam.Releasing { // given, or adopted
 			made[c.LeaseID] = c.Addr
 		}
-		if c.To == netdb.Reserved && c.From != netdb.Reserved { // given, and not noted anew
+		if c.To == ipam.Reserved && c.From != ipam.Reserved { // given, and not noted anew
 			before, used := cooled[c.Addr]
 			rest := c.At.Since(before.At)
 			if used && c.UID != before.UID && rest < max(h.cooldownMin, least[c.LeaseID]) {
@@ -172,13 +172,13 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 				delete(cooled, c.Addr) // its rest is over, whatever boot comes next
 			}
 		}
-		if c.From == netdb.Cooling && c.To == netdb.Free {
+		if c.From == ipam.Cooling && c.To == ipam.Free {
 			if rest := c.At.Since(cooled[c.Addr].At); rest < h.cooldown {
 				found("free too soon: %s cooled for %v by the book's own clock (revision %d)", c.Addr, rest, c.Rev)
 			}
 			delete(cooled, c.Addr) // its rest is over, whatever boot comes next
 		}
-		if c.To == netdb.Cooling {
+		if c.To == ipam.Cooling {
 			cooled[c.Addr] = c
 		}
 		last[c.Addr] = c
@@ -193,7 +193,7 @@ func judgeBook(h *history, changes []netdb.Change) (faults []string) {
 
 // adopted lists the leases that the book took over for a sandbox that never lived with
 // the address: a label alone makes no owner.
-func adopted(h *history, changes []netdb.Change) (faults []string) {
+func adopted(h *history, changes []ipam.Change) (faults []string) {
 	type living struct {
 		addr netip.Addr
 		uid  string
@@ -203,7 +203,7 @@ func adopted(h *history, changes []netdb.Change) (faults []string) {
 		lived[living{l.addr, l.uid}] = true
 	}
 	for _, c := range changes {
-		if c.To == netdb.Bound && !c.From.Open() && !lived[living{c.Addr, c.UID}] {
+		if c.To == ipam.Bound && !c.From.Open() && !lived[living{c.Addr, c.UID}] {
 			faults = append(faults, fmt.Sprintf("by a label: %s became %q's by lease %s (revision %d), who never lived there", c.Addr, c.UID, c.LeaseID, c.Rev))
 		}
 	}

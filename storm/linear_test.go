@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 var linear = flag.Duration("storm.linear", 15*time.Second, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
@@ -176,7 +176,7 @@ func newTrial(t *testing.T, l *trial) *trial {
 	})
 	l.world = &world{t: t, dir: dir, ns: nstest.New(t), rec: newRecorder(tightRest.cooldown, tightRest.least),
 		calm: make(chan struct{}), client: &client.Client{Socket: filepath.Join(dir, "sock")}}
-	l.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(tightPrefix), tightPrefix.Bits()).String())
+	l.ns.Bridge("rt0", netip.PrefixFrom(ipam.FirstHost(tightPrefix), tightPrefix.Bits()).String())
 	if l.floods {
 		l.beFlooded()
 	}

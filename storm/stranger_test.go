@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A stranger adds addresses of the pool by hand, one at a time, whether a lease has them or not.
@@ -36,7 +36,7 @@ func (f *stranger) act() {
 
 // anyHost is any address of the pool that can be given.
 func anyHost(r *rand.Rand) netip.Addr {
-	base := netdb.FirstHost(poolPrefix).As4() // the gateway
+	base := ipam.FirstHost(poolPrefix).As4() // the gateway
 	n := 1 + r.IntN(1<<(32-poolPrefix.Bits())-3)
 	low := int(base[2])<<8 + int(base[3]) + n
 	return netip.AddrFrom4([4]byte{base[0], base[1], byte(low >> 8), byte(low)})

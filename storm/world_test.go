@@ -23,7 +23,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // patience bounds each wait. It is far beyond what two busy cores and a slow
@@ -137,7 +137,7 @@ func newWorld(t *testing.T, v ctrdtest.Version, ipamd, ipamctl string) *world {
 	})
 	w := &world{t: t, dir: dir, ipamctl: ipamctl, ns: nstest.New(t), hands: make(chan struct{}, 4),
 		rec: newRecorder(cooldown, cooldownMin), calm: make(chan struct{}), end: make(chan struct{})}
-	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(poolPrefix), poolPrefix.Bits()).String())
+	w.ns.Bridge("rt0", netip.PrefixFrom(ipam.FirstHost(poolPrefix), poolPrefix.Bits()).String())
 	rt0, err := w.ns.Netlink().LinkByName("rt0")
 	if err != nil {
 		t.Fatal(err)

@@ -14,26 +14,26 @@ import (
 
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/internal/share"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Book is what is asked of the lease book; *netdb.Book is one.
 type Book interface {
-	Now() netdb.Stamp
-	Lease(id string) (*netdb.Lease, error)
-	OpenOf(uid string) []*netdb.Lease
-	Sleep(leaseID string) *netdb.Sleep
-	Sleeps() []*netdb.Sleep
-	Touched(states ...netdb.State) <-chan struct{}
+	Now() ipam.Stamp
+	Lease(id string) (*ipam.Lease, error)
+	OpenOf(uid string) []*ipam.Lease
+	Sleep(leaseID string) *ipam.Sleep
+	Sleeps() []*ipam.Sleep
+	Touched(states ...ipam.State) <-chan struct{}
 
-	PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error)
-	Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error)
-	Wake(ctx context.Context, who netdb.Who, id string, within time.Duration, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, bool, error)
-	TakeOn(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
-	Announce(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error)
-	Land(ctx context.Context, who netdb.Who, id, flight string, r netdb.FlightResult, detail string) (*netdb.Lease, error)
-	Frozen(ctx context.Context, who netdb.Who, id string, since netdb.Stamp) (*netdb.Lease, error)
-	TakeBack(ctx context.Context, who netdb.Who, id string, since netdb.Stamp, how netdb.Sleep, was netdb.State, before *netdb.Sleep) (*netdb.Lease, error)
+	PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error)
+	Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error)
+	Wake(ctx context.Context, who ipam.Who, id string, within time.Duration, cause ipam.Cause, evidence json.RawMessage) (*ipam.Lease, *ipam.Flight, bool, error)
+	TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error)
+	Announce(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error)
+	Land(ctx context.Context, who ipam.Who, id, flight string, r ipam.FlightResult, detail string) (*ipam.Lease, error)
+	Frozen(ctx context.Context, who ipam.Who, id string, since ipam.Stamp) (*ipam.Lease, error)
+	TakeBack(ctx context.Context, who ipam.Who, id string, since ipam.Stamp, how ipam.Sleep, was ipam.State, before *ipam.Sleep) (*ipam.Lease, error)
 }
 
 // ErrRefused is wrapped by a [Resumer]'s error when another attempt would not help: the
@@ -43,19 +43,19 @@ var ErrRefused = errors.New("refused")
 // A Resumer resumes the sandbox of a lease. It returns nil once the sandbox runs, also where
 // it ran already.
 type Resumer interface {
-	Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+	Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error
 }
 
 // A Pauser is a [Resumer] that also pauses. Pause returns nil once the sandbox stands still,
 // also where it did already; its errors are those of Resume. After one some of its tasks may
 // stand still.
 type Pauser interface {
-	Pause(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+	Pause(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error
 }
 
 // A Teller is a [Pauser] that can say whether a sandbox stands still right now.
 type Teller interface {
-	Frozen(ctx context.Context, l *netdb.Lease) (bool, error)
+	Frozen(ctx context.Context, l *ipam.Lease) (bool, error)
 }
 
 // A Config has what a [Flights] needs.
@@ -69,7 +69,7 @@ type Config struct {
 	Log        *slog.Logger
 	// OnEnd is called for each flight that ends, with its result and how long it lasted. May be
 	// nil.
-	OnEnd func(f *netdb.Flight, r netdb.FlightResult, took time.Duration)
+	OnEnd func(f *ipam.Flight, r ipam.FlightResult, took time.Duration)
 }
 
 // Flights has sandboxes woken. All methods are safe for concurrent use.
@@ -77,7 +77,7 @@ type Flights struct {
 	cfg  Config
 	kick broadcast.Signal
 
-	began netdb.Stamp // of Run
+	began ipam.Stamp // of Run
 
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
@@ -94,7 +94,7 @@ type Flights struct {
 // underWay is a flight and its lease.
 type underWay struct {
 	lease  string
-	flight *netdb.Flight
+	flight *ipam.Flight
 }
 
 // An announcement is when a flight was announced last, and how often.
@@ -121,11 +121,11 @@ const (
 	reasonRefused   = "wake_refused"
 )
 
-func itself(reason string) netdb.Who { return netdb.Who{Actor: netdb.ByReconciler, Reason: reason} }
+func itself(reason string) ipam.Who { return ipam.Who{Actor: ipam.ByReconciler, Reason: reason} }
 
 // Wake begins the flight of a lease, or joins the one that is under way. The flight is nil
 // for a lease that is bound.
-func (f *Flights) Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error) {
+func (f *Flights) Wake(ctx context.Context, who ipam.Who, id string, cause ipam.Cause, evidence json.RawMessage) (*ipam.Lease, *ipam.Flight, error) {
 	who.Reason = reasonRequested
 	l, flight, _, err := f.cfg.Book.Wake(ctx, who, id, f.cfg.Wait, cause, evidence)
 	if err == nil && flight.Open() {
@@ -137,23 +137,23 @@ func (f *Flights) Wake(ctx context.Context, who netdb.Who, id string, cause netd
 }
 
 // Await waits until a flight has ended, or ctx has, and returns the lease as it is then: an
-// error unless it is bound, or the flight woke it. That ctx ends is [netdb.ErrWakeTimeout], and the flight goes on.
-func (f *Flights) Await(ctx context.Context, id, flight string) (*netdb.Lease, error) {
+// error unless it is bound, or the flight woke it. That ctx ends is [ipam.ErrWakeTimeout], and the flight goes on.
+func (f *Flights) Await(ctx context.Context, id, flight string) (*ipam.Lease, error) {
 	for {
-		changed := f.cfg.Book.Touched(netdb.Paused)
+		changed := f.cfg.Book.Touched(ipam.Paused)
 		l, err := f.cfg.Book.Lease(id)
 		if err != nil {
 			return nil, err // the lease is gone, and its flight with it
 		}
 		s := f.cfg.Book.Sleep(id)
 		switch {
-		case l.State == netdb.Bound:
+		case l.State == ipam.Bound:
 			return l, nil
-		case l.State != netdb.Paused:
-			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, netdb.ErrGone, l.State)
+		case l.State != ipam.Paused:
+			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, ipam.ErrGone, l.State)
 		case s == nil || s.Flight == nil || s.Flight.ID != flight:
-			return nil, fmt.Errorf("wake %s: %w: it was paused again", l.Addr, netdb.ErrWakeTimeout)
-		case !s.Flight.Open() && s.Flight.Result == netdb.Woken:
+			return nil, fmt.Errorf("wake %s: %w: it was paused again", l.Addr, ipam.ErrWakeTimeout)
+		case !s.Flight.Open() && s.Flight.Result == ipam.Woken:
 			return l, nil // and it was paused again since
 		case !s.Flight.Open():
 			return nil, fmt.Errorf("wake %s: %w", l.Addr, failure(s.Flight))
@@ -161,18 +161,18 @@ func (f *Flights) Await(ctx context.Context, id, flight string) (*netdb.Lease, e
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			if s.Flight.Phase == netdb.Requested && f.cfg.Resumer == nil {
-				return nil, fmt.Errorf("wake %s: %w: the runtime has not acknowledged flight %s", l.Addr, netdb.ErrWakeTimeout, flight)
+			if s.Flight.Phase == ipam.Requested && f.cfg.Resumer == nil {
+				return nil, fmt.Errorf("wake %s: %w: the runtime has not acknowledged flight %s", l.Addr, ipam.ErrWakeTimeout, flight)
 			}
-			return nil, fmt.Errorf("wake %s: %w: flight %s goes on", l.Addr, netdb.ErrWakeTimeout, flight)
+			return nil, fmt.Errorf("wake %s: %w: flight %s goes on", l.Addr, ipam.ErrWakeTimeout, flight)
 		}
 	}
 }
 
-func failure(f *netdb.Flight) error {
-	why := netdb.ErrWakeTimeout
-	if f.Result == netdb.Refused {
-		why = netdb.ErrWakeRefused
+func failure(f *ipam.Flight) error {
+	why := ipam.ErrWakeTimeout
+	if f.Result == ipam.Refused {
+		why = ipam.ErrWakeRefused
 	}
 	if f.Detail == "" {
 		return why
@@ -181,14 +181,14 @@ func failure(f *netdb.Flight) error {
 }
 
 // Acknowledge takes in what the runtime says of a flight that was announced to it: that it is at
-// work on it ([netdb.Waking]), or how it ended. A flight that is unknown or has ended is an
+// work on it ([ipam.Waking]), or how it ended. A flight that is unknown or has ended is an
 // error, and nothing is changed.
-func (f *Flights) Acknowledge(ctx context.Context, who netdb.Who, id, flight string, working bool, r netdb.FlightResult, detail string) (*netdb.Lease, error) {
+func (f *Flights) Acknowledge(ctx context.Context, who ipam.Who, id, flight string, working bool, r ipam.FlightResult, detail string) (*ipam.Lease, error) {
 	if working {
 		who.Reason = reasonWaking
 		return f.cfg.Book.TakeOn(ctx, who, id, flight)
 	}
-	who.Reason = map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused}[r]
+	who.Reason = map[ipam.FlightResult]string{ipam.Woken: reasonWoken, ipam.Refused: reasonRefused}[r]
 	open := f.open(id)
 	l, err := f.cfg.Book.Land(ctx, who, id, flight, r, detail)
 	if err == nil {
@@ -198,25 +198,25 @@ func (f *Flights) Acknowledge(ctx context.Context, who netdb.Who, id, flight str
 }
 
 // open is the flight of a lease that is under way, nil for none.
-func (f *Flights) open(id string) *netdb.Flight {
+func (f *Flights) open(id string) *ipam.Flight {
 	if s := f.cfg.Book.Sleep(id); s != nil && s.Flight.Open() {
 		return s.Flight
 	}
 	return nil
 }
 
-func (f *Flights) ended(open *netdb.Flight, r netdb.FlightResult) {
+func (f *Flights) ended(open *ipam.Flight, r ipam.FlightResult) {
 	if open != nil && f.cfg.OnEnd != nil {
 		f.cfg.OnEnd(open, r, f.cfg.Book.Now().Since(open.Begun))
 	}
 }
 
 // resumed records by record that a sandbox runs, which ends its flight.
-func (f *Flights) resumed(ctx context.Context, who netdb.Who, id string, rev int64, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
+func (f *Flights) resumed(ctx context.Context, who ipam.Who, id string, rev int64, record func(context.Context, ipam.Who, string, int64) (*ipam.Lease, error)) (*ipam.Lease, error) {
 	open := f.open(id)
 	l, err := record(ctx, who, id, rev)
-	if err == nil && l.State == netdb.Bound && l.Reason == who.Reason { // else it was bound already
-		f.ended(open, netdb.Woken)
+	if err == nil && l.State == ipam.Bound && l.Reason == who.Reason { // else it was bound already
+		f.ended(open, ipam.Woken)
 	}
 	return l, err
 }
@@ -239,7 +239,7 @@ func (f *Flights) Unacknowledged() (n int) {
 		return 0
 	}
 	for _, s := range f.cfg.Book.Sleeps() {
-		if s.Flight.Open() && s.Flight.Phase == netdb.Requested {
+		if s.Flight.Open() && s.Flight.Phase == ipam.Requested {
 			n++
 		}
 	}
@@ -252,7 +252,7 @@ func (f *Flights) Run(ctx context.Context) error {
 	work, flying := errgroup.WithContext(ctx) // one slow resume must not hold up the others
 	f.began = f.cfg.Book.Now()
 	for {
-		changed, kicked := f.cfg.Book.Touched(netdb.Paused), f.kick.Next()
+		changed, kicked := f.cfg.Book.Touched(ipam.Paused), f.kick.Next()
 		next := f.look(flying, work)
 		timer := time.NewTimer(next)
 		select {
@@ -290,13 +290,13 @@ func (f *Flights) look(ctx context.Context, work *errgroup.Group) time.Duration 
 			if !f.fly(ctx, work, s, &room) {
 				next = min(next, turn)
 			}
-		case s.Flight.Phase == netdb.Requested:
+		case s.Flight.Phase == ipam.Requested:
 			next = min(next, f.announce(ctx, s, again))
 		default:
 			// While no daemon ran the runtime could not say how it ended.
 			left := s.Flight.Within - min(now.Since(s.Flight.Working), now.Since(f.began))
 			if left <= 0 {
-				f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("the runtime took it on, and did not finish within %v", s.Flight.Within))
+				f.land(ctx, s, ipam.TimedOut, fmt.Sprintf("the runtime took it on, and did not finish within %v", s.Flight.Within))
 			} else {
 				next = min(next, left)
 			}
@@ -324,12 +324,12 @@ func (f *Flights) released(open map[string]underWay) {
 		if _, still := open[id]; still {
 			continue
 		}
-		result := netdb.Released
-		if l, err := f.cfg.Book.Lease(one.lease); errors.Is(err, netdb.ErrClosed) || err == nil && l.State.Open() {
+		result := ipam.Released
+		if l, err := f.cfg.Book.Lease(one.lease); errors.Is(err, ipam.ErrClosed) || err == nil && l.State.Open() {
 			if err != nil || f.cfg.Book.Sleep(one.lease) != nil {
 				continue // it ended in another way, which is counted there
 			}
-			result = netdb.CalledOff
+			result = ipam.CalledOff
 		}
 		f.ended(one.flight, result)
 	}
@@ -342,7 +342,7 @@ const (
 )
 
 // announce announces a flight again when that is due, and returns how long until it is.
-func (f *Flights) announce(ctx context.Context, s *netdb.Sleep, again bool) time.Duration {
+func (f *Flights) announce(ctx context.Context, s *ipam.Sleep, again bool) time.Duration {
 	f.mu.Lock()
 	t, known := f.announced[s.Flight.ID]
 	f.mu.Unlock()
@@ -365,8 +365,8 @@ func (f *Flights) announce(ctx context.Context, s *netdb.Sleep, again bool) time
 }
 
 // complain logs an error of the book, and reports whether it is none: the flight ended in between.
-func (f *Flights) complain(ctx context.Context, step string, s *netdb.Sleep, err error) (over bool) {
-	for _, over := range []error{netdb.ErrGone, netdb.ErrFlightEnded, netdb.ErrFlightUnknown, netdb.ErrClosed} {
+func (f *Flights) complain(ctx context.Context, step string, s *ipam.Sleep, err error) (over bool) {
+	for _, over := range []error{ipam.ErrGone, ipam.ErrFlightEnded, ipam.ErrFlightUnknown, ipam.ErrClosed} {
 		if errors.Is(err, over) {
 			return true
 		}
@@ -378,8 +378,8 @@ func (f *Flights) complain(ctx context.Context, step string, s *netdb.Sleep, err
 }
 
 // land ends a flight, and reports whether the book has that.
-func (f *Flights) land(ctx context.Context, s *netdb.Sleep, r netdb.FlightResult, detail string) bool {
-	reason := map[netdb.FlightResult]string{netdb.Woken: reasonWoken, netdb.Refused: reasonRefused, netdb.TimedOut: reasonTimeout}[r]
+func (f *Flights) land(ctx context.Context, s *ipam.Sleep, r ipam.FlightResult, detail string) bool {
+	reason := map[ipam.FlightResult]string{ipam.Woken: reasonWoken, ipam.Refused: reasonRefused, ipam.TimedOut: reasonTimeout}[r]
 	if _, err := f.cfg.Book.Land(ctx, itself(reason), s.LeaseID, s.Flight.ID, r, detail); err != nil {
 		return f.complain(ctx, "end", s, err)
 	}

@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-var runtime = netdbtest.Who(netdb.ByClient, "paused")
+var runtime = netdbtest.Who(ipam.ByClient, "paused")
 
 // A world is a book with a sandbox that sleeps, and flights that run.
 type world struct {
 	*Flights
 	book *netdb.Book
-	l    *netdb.Lease
+	l    *ipam.Lease
 	stop func() // of what start runs
 }
 
@@ -55,21 +56,21 @@ func (w *world) run(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (w *world) asleep(t *testing.T, sandbox string) *netdb.Lease {
+func (w *world) asleep(t *testing.T, sandbox string) *ipam.Lease {
 	t.Helper()
 	l := netdbtest.Reserve(t, w.book, sandbox)
-	if _, err := w.book.Bind(t.Context(), runtime, l.ID, 0, netdb.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+	if _, err := w.book.Bind(t.Context(), runtime, l.ID, 0, ipam.Binding{HostInterface: "veth-" + sandbox}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := w.book.PauseAs(t.Context(), runtime, l.ID, 0, netdb.Sleep{Mode: netdb.Freeze})
+	l, err := w.book.PauseAs(t.Context(), runtime, l.ID, 0, ipam.Sleep{Mode: ipam.Freeze})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func (w *world) call(ctx context.Context, l *netdb.Lease) (*netdb.Lease, error) {
-	_, f, err := w.Wake(ctx, runtime, l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+func (w *world) call(ctx context.Context, l *ipam.Lease) (*ipam.Lease, error) {
+	_, f, err := w.Wake(ctx, runtime, l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil || f == nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (w *world) call(ctx context.Context, l *netdb.Lease) (*netdb.Lease, error) 
 }
 
 // told counts the changes of a lease with a reason.
-func (w *world) told(t *testing.T, l *netdb.Lease, reason string) (n int) {
+func (w *world) told(t *testing.T, l *ipam.Lease, reason string) (n int) {
 	t.Helper()
 	all, err := w.book.Changes(context.Background(), 0, 10_000)
 	if err != nil {
@@ -92,9 +93,9 @@ func (w *world) told(t *testing.T, l *netdb.Lease, reason string) (n int) {
 }
 
 // by is a resumer that is a function.
-type by func(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error
+type by func(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error
 
-func (b by) Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error { return b(ctx, l, s) }
+func (b by) Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error { return b(ctx, l, s) }
 
 // Z4: 50 that ask at once get the result of one resume. Z5: that one of them hangs up is nothing
 // to the others, nor to the flight.
@@ -102,7 +103,7 @@ func TestZ4Z5AllThatAskShareOneFlight(t *testing.T) {
 	t.Parallel()
 	var resumes atomic.Int32
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	w := start(t, by(func(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+	w := start(t, by(func(ctx context.Context, l *ipam.Lease, _ *ipam.Sleep) error {
 		if l.Sandbox == "other" {
 			return nil
 		}
@@ -156,7 +157,7 @@ func TestZ4Z5AllThatAskShareOneFlight(t *testing.T) {
 func TestZ4WokenAndPausedAgain(t *testing.T) {
 	b := netdbtest.Open(t)
 	l := netdbtest.Reserve(t, b, "a")
-	if _, err := b.Bind(t.Context(), runtime, l.ID, 0, netdb.Binding{HostInterface: "v"}); err != nil {
+	if _, err := b.Bind(t.Context(), runtime, l.ID, 0, ipam.Binding{HostInterface: "v"}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := New(Config{Book: b, Wait: time.Minute, Log: slog.New(slog.DiscardHandler)})
@@ -164,16 +165,16 @@ func TestZ4WokenAndPausedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	pause := func() {
-		if _, err := b.PauseAs(t.Context(), runtime, l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+		if _, err := b.PauseAs(t.Context(), runtime, l.ID, 0, ipam.Sleep{Mode: ipam.Freeze}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pause()
-	_, flight, err := f.Wake(t.Context(), runtime, l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	_, flight, err := f.Wake(t.Context(), runtime, l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Acknowledge(t.Context(), runtime, l.ID, flight.ID, false, netdb.Woken, ""); err != nil {
+	if _, err := f.Acknowledge(t.Context(), runtime, l.ID, flight.ID, false, ipam.Woken, ""); err != nil {
 		t.Fatal(err)
 	}
 	pause()
@@ -185,11 +186,11 @@ func TestZ4WokenAndPausedAgain(t *testing.T) {
 // Z6: a resumer that hangs ends as a timeout that can be tried again, and the lease says so.
 func TestZ6AResumerThatHangs(t *testing.T) {
 	t.Parallel()
-	w := start(t, by(func(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error { <-ctx.Done(); return ctx.Err() }), netdb.LeastWait)
-	if _, err := w.call(t.Context(), w.l); !errors.Is(err, netdb.ErrWakeTimeout) {
+	w := start(t, by(func(ctx context.Context, _ *ipam.Lease, _ *ipam.Sleep) error { <-ctx.Done(); return ctx.Err() }), ipam.LeastWait)
+	if _, err := w.call(t.Context(), w.l); !errors.Is(err, ipam.ErrWakeTimeout) {
 		t.Errorf("answered %v", err)
 	}
-	if f := w.book.Sleep(w.l.ID).Flight; f.Result != netdb.TimedOut || f.Failed != 1 || !strings.Contains(f.Detail, "not within 100ms") {
+	if f := w.book.Sleep(w.l.ID).Flight; f.Result != ipam.TimedOut || f.Failed != 1 || !strings.Contains(f.Detail, "not within 100ms") {
 		t.Errorf("the lease says %+v", f)
 	}
 }
@@ -199,7 +200,7 @@ func TestZ6AResumerThatHangs(t *testing.T) {
 func TestZ7ClassesOfErrors(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int32
-	w := start(t, by(func(_ context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+	w := start(t, by(func(_ context.Context, l *ipam.Lease, _ *ipam.Sleep) error {
 		switch n := tries.Add(1); {
 		case l.Sandbox == "gone":
 			return fmt.Errorf("still pausing: %w", ErrRefused)
@@ -208,11 +209,11 @@ func TestZ7ClassesOfErrors(t *testing.T) {
 		}
 		return nil
 	}), time.Minute)
-	if l, err := w.call(t.Context(), w.l); err != nil || l.State != netdb.Bound || tries.Load() != 4 {
+	if l, err := w.call(t.Context(), w.l); err != nil || l.State != ipam.Bound || tries.Load() != 4 {
 		t.Errorf("still pausing: %+v, %v after %d", l, err, tries.Load())
 	}
 	tries.Store(0)
-	if _, err := w.call(t.Context(), w.asleep(t, "gone")); !errors.Is(err, netdb.ErrWakeRefused) || tries.Load() != 1 {
+	if _, err := w.call(t.Context(), w.asleep(t, "gone")); !errors.Is(err, ipam.ErrWakeRefused) || tries.Load() != 1 {
 		t.Errorf("gone: %v after %d", err, tries.Load())
 	}
 }
@@ -221,7 +222,7 @@ func TestZ7ClassesOfErrors(t *testing.T) {
 func TestZ10ReleasedWhileWaking(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 100)
-	w := start(t, by(func(context.Context, *netdb.Lease, *netdb.Sleep) error {
+	w := start(t, by(func(context.Context, *ipam.Lease, *ipam.Sleep) error {
 		begun <- struct{}{}
 		return errors.New("not yet")
 	}), time.Minute)
@@ -231,7 +232,7 @@ func TestZ10ReleasedWhileWaking(t *testing.T) {
 	if _, err := w.book.Release(t.Context(), runtime, w.l.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-result; !errors.Is(err, netdb.ErrGone) {
+	if err := <-result; !errors.Is(err, ipam.ErrGone) {
 		t.Errorf("answered %v", err)
 	}
 	if w.book.Sleep(w.l.ID) != nil {
@@ -244,7 +245,7 @@ func TestZ10ReleasedWhileWaking(t *testing.T) {
 func TestZ15ARequestWaitsForTheRuntime(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil, time.Minute)
-	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, ipam.Cause{By: ipam.ByTraffic}, nil)
 	if err != nil || w.Unacknowledged() != 1 {
 		t.Fatal(f, err, w.Unacknowledged())
 	}
@@ -260,17 +261,17 @@ func TestZ15ARequestWaitsForTheRuntime(t *testing.T) {
 	realtest.Eventually(t, time.Minute, "a subscriber is told", func() bool { return w.told(t, w.l, reasonRequested) > before })
 	patience, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := w.Await(patience, w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) || !strings.Contains(err.Error(), "not acknowledged") {
+	if _, err := w.Await(patience, w.l.ID, f.ID); !errors.Is(err, ipam.ErrWakeTimeout) || !strings.Contains(err.Error(), "not acknowledged") {
 		t.Errorf("one that does not wait longer: %v", err)
 	}
 	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, true, "", ""); err != nil || w.Unacknowledged() != 0 {
 		t.Errorf("acknowledged: %v, %d", err, w.Unacknowledged())
 	}
-	l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, "")
-	if err != nil || l.State != netdb.Bound {
+	l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, ipam.Woken, "")
+	if err != nil || l.State != ipam.Bound {
 		t.Errorf("woken: %+v, %v", l, err)
 	}
-	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, ""); !errors.Is(err, netdb.ErrFlightEnded) {
+	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, ipam.Woken, ""); !errors.Is(err, ipam.ErrFlightEnded) {
 		t.Errorf("acknowledged late: %v", err)
 	}
 }
@@ -282,7 +283,7 @@ func TestAFlightGoesOnAfterARestart(t *testing.T) {
 	w := &world{book: netdbtest.Open(t)}
 	w.l = w.asleep(t, "a")
 	begun := make(chan struct{}, 100)
-	hangs := by(func(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+	hangs := by(func(ctx context.Context, _ *ipam.Lease, _ *ipam.Sleep) error {
 		begun <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
@@ -293,21 +294,21 @@ func TestAFlightGoesOnAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := w.run(t)
-	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-begun
 	stop()
-	if is := w.book.Sleep(w.l.ID).Flight; is.Phase != netdb.Waking || is.ID != f.ID {
+	if is := w.book.Sleep(w.l.ID).Flight; is.Phase != ipam.Waking || is.ID != f.ID {
 		t.Errorf("when the daemon ended: %+v", is)
 	}
-	cfg.Resumer = by(func(context.Context, *netdb.Lease, *netdb.Sleep) error { return nil })
+	cfg.Resumer = by(func(context.Context, *ipam.Lease, *ipam.Sleep) error { return nil })
 	if w.Flights, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	w.run(t)
-	if l, err := w.Await(t.Context(), w.l.ID, f.ID); err != nil || l.State != netdb.Bound {
+	if l, err := w.Await(t.Context(), w.l.ID, f.ID); err != nil || l.State != ipam.Bound {
 		t.Errorf("after the start: %+v, %v", l, err)
 	}
 }
@@ -317,7 +318,7 @@ func TestAFlightGoesOnAfterARestart(t *testing.T) {
 func TestZ14TheRuntimeIsDoneWhileTheDaemonIsDown(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil, time.Minute)
-	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func TestZ14TheRuntimeIsDoneWhileTheDaemonIsDown(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.seen[f.ID].flight != nil || !w.book.Sleep(w.l.ID).Flight.Open()
 	})
-	if l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, netdb.Woken, ""); err != nil || l.State != netdb.Bound {
+	if l, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, false, ipam.Woken, ""); err != nil || l.State != ipam.Bound {
 		t.Errorf("woken: %+v, %v", l, err)
 	}
 }
@@ -346,7 +347,7 @@ type later struct {
 	by time.Duration
 }
 
-func (b later) Now() netdb.Stamp {
+func (b later) Now() ipam.Stamp {
 	now := b.Book.Now()
 	now.Boottime += b.by
 	return now
@@ -360,7 +361,7 @@ func TestManyWakesAtOnce(t *testing.T) {
 	var begun, ended atomic.Int32
 	all := make(chan struct{})
 	var w *world
-	w = start(t, by(func(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error {
+	w = start(t, by(func(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
 		switch {
 		case l.Sandbox == "well":
 			return nil
@@ -392,7 +393,7 @@ func TestManyWakesAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range mostAtWork {
-		if _, _, _, err := w.book.Wake(t.Context(), runtime, w.asleep(t, fmt.Sprint("hangs", i)).ID, within, netdb.Cause{By: netdb.ByCall}, nil); err != nil {
+		if _, _, _, err := w.book.Wake(t.Context(), runtime, w.asleep(t, fmt.Sprint("hangs", i)).ID, within, ipam.Cause{By: ipam.ByCall}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -404,18 +405,18 @@ func TestManyWakesAtOnce(t *testing.T) {
 // A runtime that takes a flight on and does not finish it ends it by its deadline.
 func TestZ6TheRuntimeHangs(t *testing.T) {
 	t.Parallel()
-	w := start(t, nil, netdb.LeastWait)
-	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	w := start(t, nil, ipam.LeastWait)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Acknowledge(t.Context(), runtime, w.l.ID, f.ID, true, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) {
+	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, ipam.ErrWakeTimeout) {
 		t.Errorf("answered %v", err)
 	}
-	if is := w.book.Sleep(w.l.ID).Flight; is.Result != netdb.TimedOut {
+	if is := w.book.Sleep(w.l.ID).Flight; is.Result != ipam.TimedOut {
 		t.Errorf("the lease says %+v", is)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Catcher begins flights by the traffic to paused sandboxes; *catch.Catcher is one.
 type Catcher interface {
 	// Watches is an error when the traffic to a lease cannot be watched.
-	Watches(l *netdb.Lease) error
+	Watches(l *ipam.Lease) error
 	// Unwatched is Watches of many leases, as of the call.
-	Unwatched() func(l *netdb.Lease) error
+	Unwatched() func(l *ipam.Lease) error
 	// Sync watches for all that the book has paused by now.
 	Sync(ctx context.Context) error
 }
@@ -25,9 +25,9 @@ type Catcher interface {
 func (f *Flights) CatchBy(c Catcher, why error) { f.catcher, f.blind = c, why }
 
 // Unwatched returns what says why the traffic to a lease cannot be watched, nil where it can.
-func (f *Flights) Unwatched() func(*netdb.Lease) error {
+func (f *Flights) Unwatched() func(*ipam.Lease) error {
 	if f.catcher == nil {
-		return func(*netdb.Lease) error { return f.blind }
+		return func(*ipam.Lease) error { return f.blind }
 	}
 	return f.catcher.Unwatched()
 }
@@ -40,7 +40,7 @@ func (f *Flights) Unwatched() func(*netdb.Lease) error {
 // With how.Do the tasks are paused as well, once the traffic is watched: a flight that begins
 // meanwhile waits for that, and then resumes them. What cannot be paused is resumed, and the
 // lease is as it was. Other leases of the sandbox that have a policy are paused with it.
-func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error) {
+func (f *Flights) Pause(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
 	l, err := f.cfg.Book.Lease(id)
 	if err != nil {
 		return nil, err
@@ -60,12 +60,12 @@ func (f *Flights) Pause(ctx context.Context, who netdb.Who, id string, ifRev int
 
 // Repause pauses a bound lease as it was paused before, as seen at a revision, unless there was
 // traffic before it was watched: quiet is asked once it is.
-func (f *Flights) Repause(ctx context.Context, l *netdb.Lease, quiet func() error) error {
+func (f *Flights) Repause(ctx context.Context, l *ipam.Lease, quiet func() error) error {
 	s := f.cfg.Book.Sleep(l.ID)
 	if s == nil || !s.Do || s.Wake == nil {
-		return fmt.Errorf("pause %s again: %w: nothing says how", l.Addr, netdb.ErrState)
+		return fmt.Errorf("pause %s again: %w: nothing says how", l.Addr, ipam.ErrState)
 	}
-	how := netdb.Sleep{Mode: s.Mode, Do: true, Wake: s.Wake}
+	how := ipam.Sleep{Mode: s.Mode, Do: true, Wake: s.Wake}
 	if err := f.can(l, how); err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (f *Flights) Repause(ctx context.Context, l *netdb.Lease, quiet func() erro
 }
 
 // doPause records the pause and freezes the tasks, if it is quiet between the two.
-func (f *Flights) doPause(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep, quiet func() error) (*netdb.Lease, error) {
+func (f *Flights) doPause(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep, quiet func() error) (*ipam.Lease, error) {
 	l, release, err := f.holdLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if quiet != nil && l.State != netdb.Bound {
-		return nil, fmt.Errorf("pause %s again: %w: it is %s", l.Addr, netdb.ErrState, l.State)
+	if quiet != nil && l.State != ipam.Bound {
+		return nil, fmt.Errorf("pause %s again: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 	}
 	all, err := f.record(ctx, who, id, ifRev, how)
 	if err != nil {
@@ -96,31 +96,31 @@ func (f *Flights) doPause(ctx context.Context, who netdb.Who, id string, ifRev i
 	return f.freeze(ctx, all, &how)
 }
 
-// can is what is missing for a pause, as a [netdb.FieldError].
-func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
+// can is what is missing for a pause, as an [ipam.FieldError].
+func (f *Flights) can(l *ipam.Lease, how ipam.Sleep) error {
 	if err := how.Check(l.Addr); err != nil {
 		return err
 	}
 	if _, can := f.cfg.Resumer.(Pauser); how.Do && !can {
-		return &netdb.FieldError{Field: "do", Reason: "this daemon has nothing to pause by (wake.resumer is event): pause the tasks, and leave do out"}
+		return &ipam.FieldError{Field: "do", Reason: "this daemon has nothing to pause by (wake.resumer is event): pause the tasks, and leave do out"}
 	}
 	if how.Do && len(l.Containers) == 0 {
-		return &netdb.FieldError{Field: "do", Reason: "the lease records no container that could be paused: bind it with containers"}
+		return &ipam.FieldError{Field: "do", Reason: "the lease records no container that could be paused: bind it with containers"}
 	}
 	if how.Wake == nil {
 		return nil
 	}
 	if f.cfg.FreezeOnly && len(l.Containers) == 0 {
-		return &netdb.FieldError{Field: "wake", Reason: "the lease records no container that could be resumed: bind it with containers, or have a resumer event or exec"}
+		return &ipam.FieldError{Field: "wake", Reason: "the lease records no container that could be resumed: bind it with containers, or have a resumer event or exec"}
 	}
-	if how.Mode == netdb.Hibernate && f.cfg.FreezeOnly {
-		return &netdb.FieldError{Field: "mode", Reason: "wake.resumer makes no task anew that is gone: leave wake out, or have a resumer event or exec"}
+	if how.Mode == ipam.Hibernate && f.cfg.FreezeOnly {
+		return &ipam.FieldError{Field: "mode", Reason: "wake.resumer makes no task anew that is gone: leave wake out, or have a resumer event or exec"}
 	}
 	if f.catcher == nil {
-		return &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("this daemon cannot watch the ports' traffic (%v): leave wake out, and wake by POST /v1/leases/{id}/wake", f.blind)}
+		return &ipam.FieldError{Field: "wake", Reason: fmt.Sprintf("this daemon cannot watch the ports' traffic (%v): leave wake out, and wake by POST /v1/leases/{id}/wake", f.blind)}
 	}
 	if how.Wake.RepauseAfter > 0 && !f.cfg.Counts {
-		return &netdb.FieldError{Field: "wake.repause_after", Reason: "this daemon does not look at traffic (idle.after is 0s): set it, or leave repause_after out"}
+		return &ipam.FieldError{Field: "wake.repause_after", Reason: "this daemon does not look at traffic (idle.after is 0s): set it, or leave repause_after out"}
 	}
 	return f.catcher.Watches(l)
 }
@@ -128,15 +128,15 @@ func (f *Flights) can(l *netdb.Lease, how netdb.Sleep) error {
 // A moved is a lease that is recorded as paused, and how, its state before, and what was recorded
 // of its sleep then.
 type moved struct {
-	l      *netdb.Lease
-	how    netdb.Sleep
-	was    netdb.State
-	before *netdb.Sleep // nil: nothing
+	l      *ipam.Lease
+	how    ipam.Sleep
+	was    ipam.State
+	before *ipam.Sleep // nil: nothing
 }
 
 // record has the pause in the book and the traffic watched, or neither. The lease itself is the
 // first; behind it are those that stand still with it.
-func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) ([]moved, error) {
+func (f *Flights) record(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) ([]moved, error) {
 	before, err := f.cfg.Book.Lease(id)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev in
 	}
 	if err := f.catcher.Sync(ctx); err != nil {
 		f.takeBack(ctx, all, "not_watched")
-		return nil, &netdb.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
+		return nil, &ipam.FieldError{Field: "wake", Reason: fmt.Sprintf("the kernel does not take the rules that watch for traffic: %v", err)}
 	}
 	return all, nil
 }
@@ -168,13 +168,13 @@ func (f *Flights) record(ctx context.Context, who netdb.Who, id string, ifRev in
 func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error) {
 	for _, other := range f.cfg.Book.OpenOf(all[0].l.UID) {
 		s := f.cfg.Book.Sleep(other.ID)
-		shared := slices.ContainsFunc(other.Containers, func(c netdb.Container) bool { return slices.Contains(all[0].l.Containers, c) })
+		shared := slices.ContainsFunc(other.Containers, func(c ipam.Container) bool { return slices.Contains(all[0].l.Containers, c) })
 		if other.ID == all[0].l.ID || !shared || s == nil || s.Wake == nil || f.catcher == nil || f.catcher.Watches(other) != nil {
 			continue
 		}
-		how := netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: s.Wake}
-		if other.State == netdb.Paused {
-			if s.Mode != netdb.Freeze {
+		how := ipam.Sleep{Mode: ipam.Freeze, Do: true, Wake: s.Wake}
+		if other.State == ipam.Paused {
+			if s.Mode != ipam.Freeze {
 				continue
 			}
 			how.Do = s.Do
@@ -182,7 +182,7 @@ func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error
 		switch l, err := f.cfg.Book.PauseAs(ctx, itself("sandbox_paused"), other.ID, 0, how); {
 		case err == nil:
 			all = append(all, moved{l, how, other.State, s})
-		case !errors.Is(err, netdb.ErrGone) && !errors.Is(err, netdb.ErrState): // else it was released
+		case !errors.Is(err, ipam.ErrGone) && !errors.Is(err, ipam.ErrState): // else it was released
 			return all, err
 		}
 	}
@@ -193,7 +193,7 @@ func (f *Flights) recordBeside(ctx context.Context, all []moved) ([]moved, error
 func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
 	for _, m := range all {
 		_, err := f.cfg.Book.TakeBack(context.WithoutCancel(ctx), itself(reason), m.l.ID, m.l.Since, m.how, m.was, m.before)
-		if err != nil && !errors.Is(err, netdb.ErrState) && !errors.Is(err, netdb.ErrGone) { // else others have moved it since
+		if err != nil && !errors.Is(err, ipam.ErrState) && !errors.Is(err, ipam.ErrGone) { // else others have moved it since
 			f.cfg.Log.Warn("a pause could not be taken back", "lease", m.l.ID, "addr", m.l.Addr, "err", err)
 		}
 	}
@@ -201,7 +201,7 @@ func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
 
 // freeze pauses the tasks of a sandbox whose leases are recorded as paused, and records that they
 // are. The caller holds the sandbox. That the caller hangs up in between ends nothing.
-func (f *Flights) freeze(ctx context.Context, all []moved, how *netdb.Sleep) (*netdb.Lease, error) {
+func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ipam.Lease, error) {
 	l := all[0].l
 	within := f.cfg.Wait
 	if how.Wake != nil && how.Wake.Wait > 0 {
@@ -229,7 +229,7 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *netdb.Sleep) (*n
 	}
 	f.takeBack(apart, all, "not_frozen")
 	if errors.Is(err, ErrRefused) {
-		return nil, fmt.Errorf("pause the tasks of %s: %w: %w", l.Addr, netdb.ErrState, err)
+		return nil, fmt.Errorf("pause the tasks of %s: %w: %w", l.Addr, ipam.ErrState, err)
 	}
 	return nil, fmt.Errorf("pause the tasks of %s: %w", l.Addr, err)
 }
@@ -237,7 +237,7 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *netdb.Sleep) (*n
 // frozen records that the tasks of leases stand still. A pass that read the tasks before they did
 // may have resumed a lease, or is about to: the first is met here, the other one by the revision of
 // this change.
-func (f *Flights) frozen(ctx context.Context, all []moved) (first *netdb.Lease, err error) {
+func (f *Flights) frozen(ctx context.Context, all []moved) (first *ipam.Lease, err error) {
 	for _, m := range all {
 		now, err := f.cfg.Book.Frozen(ctx, itself("frozen"), m.l.ID, m.l.Since)
 		if first == nil {
@@ -272,7 +272,7 @@ func (f *Flights) until(ctx context.Context, step func() error) error {
 
 // Resume records that a paused sandbox runs again. Tasks that this daemon has paused it
 // resumes first.
-func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev int64) (*netdb.Lease, error) {
+func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
 	s := f.cfg.Book.Sleep(id)
 	if s == nil || !s.Do || f.cfg.Resumer == nil {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
@@ -282,12 +282,12 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 		return nil, err
 	}
 	defer release()
-	if l.State != netdb.Paused || ifRev != 0 && ifRev != l.Rev {
+	if l.State != ipam.Paused || ifRev != 0 && ifRev != l.Rev {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
 	if err := f.until(ctx, func() error { return f.cfg.Resumer.Resume(ctx, l, s) }); err != nil {
 		if errors.Is(err, ErrRefused) {
-			return nil, fmt.Errorf("resume the tasks of %s: %w: %w", l.Addr, netdb.ErrState, err)
+			return nil, fmt.Errorf("resume the tasks of %s: %w: %w", l.Addr, ipam.ErrState, err)
 		}
 		return nil, fmt.Errorf("resume the tasks of %s: %w", l.Addr, err)
 	}
@@ -297,8 +297,8 @@ func (f *Flights) Resume(ctx context.Context, who netdb.Who, id string, ifRev in
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
 // daemon pauses or resumes itself are asked anew, alone: what was seen may be of before that, and
 // a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
-// [netdb.ErrStale]. A nil f turns none.
-func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64, frozen bool, record func(context.Context, netdb.Who, string, int64) (*netdb.Lease, error)) (*netdb.Lease, error) {
+// [ipam.ErrStale]. A nil f turns none.
+func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, frozen bool, record func(context.Context, ipam.Who, string, int64) (*ipam.Lease, error)) (*ipam.Lease, error) {
 	if f == nil {
 		return record(ctx, who, id, rev)
 	}
@@ -315,7 +315,7 @@ func (f *Flights) Seen(ctx context.Context, who netdb.Who, id string, rev int64,
 	case err != nil:
 		return nil, err
 	case now != frozen:
-		return nil, fmt.Errorf("%s: %w: its tasks were paused or resumed meanwhile", l.Addr, netdb.ErrStale)
+		return nil, fmt.Errorf("%s: %w: its tasks were paused or resumed meanwhile", l.Addr, ipam.ErrStale)
 	}
 	return f.resumed(ctx, who, id, rev, record)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -32,7 +33,7 @@ func (k *task) step(do func() error) error {
 	return do()
 }
 
-func (k *task) Pause(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+func (k *task) Pause(ctx context.Context, _ *ipam.Lease, _ *ipam.Sleep) error {
 	return k.step(func() error {
 		if k.pauses != nil {
 			if err := k.pauses(ctx); err != nil {
@@ -44,14 +45,14 @@ func (k *task) Pause(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error 
 	})
 }
 
-func (k *task) Resume(context.Context, *netdb.Lease, *netdb.Sleep) error {
+func (k *task) Resume(context.Context, *ipam.Lease, *ipam.Sleep) error {
 	return k.step(func() error { k.frozen.Store(false); k.thawed.Add(1); return nil })
 }
 
 // awake is a world whose sandbox is bound with a container, and a task that ipamd turns.
 func awake(t *testing.T, k *task) *world {
 	w := start(t, k, time.Minute)
-	if _, err := w.book.Bind(t.Context(), runtime, w.l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+	if _, err := w.book.Bind(t.Context(), runtime, w.l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "default", ID: "a"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.book.Resume(t.Context(), runtime, w.l.ID, 0); err != nil {
@@ -60,7 +61,7 @@ func awake(t *testing.T, k *task) *world {
 	return w
 }
 
-var freeze = netdb.Sleep{Mode: netdb.Freeze, Do: true}
+var freeze = ipam.Sleep{Mode: ipam.Freeze, Do: true}
 
 // agree holds the task against the lease.
 func (w *world) agree(t *testing.T, k *task) {
@@ -69,7 +70,7 @@ func (w *world) agree(t *testing.T, k *task) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := w.book.Sleep(l.ID); (l.State == netdb.Paused) != k.frozen.Load() || s.Flight.Open() {
+	if s := w.book.Sleep(l.ID); (l.State == ipam.Paused) != k.frozen.Load() || s.Flight.Open() {
 		t.Errorf("the lease is %s, the task stands still: %v, its flight: %+v", l.State, k.frozen.Load(), s.Flight)
 	}
 	if n := k.overlaps.Load(); n != 0 {
@@ -84,7 +85,7 @@ func TestZ8AskedForWhileItIsFrozen(t *testing.T) {
 	w := awake(t, k)
 	var flight string
 	k.pauses = func(ctx context.Context) error {
-		_, f, err := w.Wake(ctx, runtime, w.l.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+		_, f, err := w.Wake(ctx, runtime, w.l.ID, ipam.Cause{By: ipam.ByTraffic}, nil)
 		if err != nil || f == nil {
 			return fmt.Errorf("%w: no flight: %v", ErrRefused, err)
 		}
@@ -94,7 +95,7 @@ func TestZ8AskedForWhileItIsFrozen(t *testing.T) {
 	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := w.Await(t.Context(), w.l.ID, flight); err != nil || l.State != netdb.Bound {
+	if l, err := w.Await(t.Context(), w.l.ID, flight); err != nil || l.State != ipam.Bound {
 		t.Fatal(l, err)
 	}
 	w.agree(t, k)
@@ -109,7 +110,7 @@ func TestZ9PauseAndWakeAtOnce(t *testing.T) {
 	for range 4 {
 		all.Go(func() error {
 			for range 25 {
-				if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil && !errors.Is(err, netdb.ErrState) {
+				if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil && !errors.Is(err, ipam.ErrState) {
 					return err
 				}
 			}
@@ -117,7 +118,7 @@ func TestZ9PauseAndWakeAtOnce(t *testing.T) {
 		})
 		all.Go(func() error {
 			for range 25 {
-				if _, err := w.call(t.Context(), w.l); err != nil && !errors.Is(err, netdb.ErrWakeTimeout) { // paused again meanwhile
+				if _, err := w.call(t.Context(), w.l); err != nil && !errors.Is(err, ipam.ErrWakeTimeout) { // paused again meanwhile
 					return err
 				}
 			}
@@ -148,10 +149,10 @@ func TestZ8AResumeCallsThePauseOff(t *testing.T) {
 	k := new(task)
 	w := awake(t, k)
 	k.pauses = func(ctx context.Context) error {
-		_, err := w.book.Resume(ctx, netdbtest.Who(netdb.ByReconciler, "runtime_running"), w.l.ID, 0)
+		_, err := w.book.Resume(ctx, netdbtest.Who(ipam.ByReconciler, "runtime_running"), w.l.ID, 0)
 		return err
 	}
-	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, netdb.ErrState) {
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("answered %v", err)
 	}
 	w.agree(t, k)
@@ -164,7 +165,7 @@ func TestZ8AResumeCallsThePauseOff(t *testing.T) {
 	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.book.Resume(t.Context(), netdbtest.Who(netdb.ByReconciler, "runtime_running"), w.l.ID, seen); !errors.Is(err, netdb.ErrStale) {
+	if _, err := w.book.Resume(t.Context(), netdbtest.Who(ipam.ByReconciler, "runtime_running"), w.l.ID, seen); !errors.Is(err, ipam.ErrStale) {
 		t.Errorf("a pass that saw it before: %v", err)
 	}
 	w.agree(t, k)
@@ -173,31 +174,31 @@ func TestZ8AResumeCallsThePauseOff(t *testing.T) {
 // watches is a catcher without rules.
 type watches struct{}
 
-func (watches) Watches(*netdb.Lease) error { return nil }
+func (watches) Watches(*ipam.Lease) error  { return nil }
 func (watches) Sync(context.Context) error { return nil }
-func (watches) Unwatched() func(*netdb.Lease) error {
-	return func(*netdb.Lease) error { return nil }
+func (watches) Unwatched() func(*ipam.Lease) error {
+	return func(*ipam.Lease) error { return nil }
 }
 
 // beside is another lease of the sandbox, which records its task, too. Both were paused with a
 // policy, and are bound again.
-func (w *world) beside(t *testing.T) *netdb.Lease {
+func (w *world) beside(t *testing.T) *ipam.Lease {
 	t.Helper()
 	w.CatchBy(watches{}, nil)
 	sixth, err := netdbtest.TryReserve(w.book, netdbtest.Pool(t, w.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
 	if err != nil || sixth.UID != w.l.UID {
 		t.Fatal(sixth, err)
 	}
-	other, err := w.book.Bind(t.Context(), runtime, sixth.ID, 0, netdb.Binding{HostInterface: "veth-1", Containers: []netdb.Container{{Namespace: "default", ID: "a"}}})
+	other, err := w.book.Bind(t.Context(), runtime, sixth.ID, 0, ipam.Binding{HostInterface: "veth-1", Containers: []ipam.Container{{Namespace: "default", ID: "a"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []*netdb.Lease{w.l, other} {
+	for _, l := range []*ipam.Lease{w.l, other} {
 		if _, err := w.Pause(t.Context(), runtime, l.ID, 0, woken); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range []*netdb.Lease{w.l, other} {
+	for _, l := range []*ipam.Lease{w.l, other} {
 		if _, err := w.Flights.Resume(t.Context(), runtime, l.ID, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func (w *world) beside(t *testing.T) *netdb.Lease {
 	return other
 }
 
-var woken = netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &netdb.WakePolicy{}}
+var woken = ipam.Sleep{Mode: ipam.Freeze, Do: true, Wake: &ipam.WakePolicy{}}
 
 // Z8: what asks for another lease of the sandbox, from before the freeze on, wakes it; so does what
 // comes before it was quiet, and then none of them is paused.
@@ -214,7 +215,7 @@ func TestZ8AllLeasesOfASandbox(t *testing.T) {
 	k := new(task)
 	w := awake(t, k)
 	other := w.beside(t)
-	is := func(when string, frozen bool, want ...netdb.State) {
+	is := func(when string, frozen bool, want ...ipam.State) {
 		t.Helper()
 		for i, id := range []string{w.l.ID, other.ID} {
 			if l, err := w.book.Lease(id); err != nil || l.State != want[i] {
@@ -227,7 +228,7 @@ func TestZ8AllLeasesOfASandbox(t *testing.T) {
 	}
 	var flight string
 	k.pauses = func(ctx context.Context) error {
-		_, f, err := w.Wake(ctx, runtime, other.ID, netdb.Cause{By: netdb.ByTraffic}, nil)
+		_, f, err := w.Wake(ctx, runtime, other.ID, ipam.Cause{By: ipam.ByTraffic}, nil)
 		if err != nil || f == nil {
 			return fmt.Errorf("%w: no flight: %v", ErrRefused, err)
 		}
@@ -240,7 +241,7 @@ func TestZ8AllLeasesOfASandbox(t *testing.T) {
 	if _, err := w.Await(t.Context(), other.ID, flight); err != nil {
 		t.Fatal(err)
 	}
-	is("asked for during the freeze", false, netdb.Paused, netdb.Bound)
+	is("asked for during the freeze", false, ipam.Paused, ipam.Bound)
 	if _, err := w.Flights.Resume(t.Context(), runtime, w.l.ID, 0); err != nil { // as its event does
 		t.Fatal(err)
 	}
@@ -250,29 +251,29 @@ func TestZ8AllLeasesOfASandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	busy := fmt.Errorf("%w: there was traffic", netdb.ErrState)
+	busy := fmt.Errorf("%w: there was traffic", ipam.ErrState)
 	if err := w.Repause(t.Context(), now, func() error {
-		is("when it is asked whether it is quiet", false, netdb.Paused, netdb.Paused)
+		is("when it is asked whether it is quiet", false, ipam.Paused, ipam.Paused)
 		return busy
 	}); !errors.Is(err, busy) {
 		t.Errorf("paused again with traffic: %v", err)
 	}
-	is("with traffic", false, netdb.Bound, netdb.Bound)
+	is("with traffic", false, ipam.Bound, ipam.Bound)
 
 	k.pauses = func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }
-	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, netdb.ErrState) {
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("a pause that fails: %v", err)
 	}
-	is("after a pause that failed", false, netdb.Bound, netdb.Bound)
+	is("after a pause that failed", false, ipam.Bound, ipam.Bound)
 
 	k.pauses = func(ctx context.Context) error { // a pass that saw the task run
-		_, err := w.book.Resume(ctx, netdbtest.Who(netdb.ByReconciler, "runtime_running"), other.ID, 0)
+		_, err := w.book.Resume(ctx, netdbtest.Who(ipam.ByReconciler, "runtime_running"), other.ID, 0)
 		return err
 	}
-	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, netdb.ErrState) {
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("a pass that resumes the other one in between: %v", err)
 	}
-	is("called off by a pass", false, netdb.Bound, netdb.Bound)
+	is("called off by a pass", false, ipam.Bound, ipam.Bound)
 
 	k.pauses = nil
 	now, err = w.book.Lease(other.ID)
@@ -282,11 +283,11 @@ func TestZ8AllLeasesOfASandbox(t *testing.T) {
 	if err := w.Repause(t.Context(), now, func() error { return nil }); err != nil {
 		t.Error(err)
 	}
-	is("quiet", true, netdb.Paused, netdb.Paused)
-	if err := w.Repause(t.Context(), now, func() error { return busy }); !errors.Is(err, netdb.ErrState) || errors.Is(err, busy) {
+	is("quiet", true, ipam.Paused, ipam.Paused)
+	if err := w.Repause(t.Context(), now, func() error { return busy }); !errors.Is(err, ipam.ErrState) || errors.Is(err, busy) {
 		t.Errorf("one that is paused already: %v", err)
 	}
-	is("paused already", true, netdb.Paused, netdb.Paused)
+	is("paused already", true, ipam.Paused, ipam.Paused)
 }
 
 // Z9: the leases of a sandbox share its task, which one at a time turns.
@@ -294,12 +295,12 @@ func TestZ9TwoLeasesAtOnce(t *testing.T) {
 	t.Parallel()
 	k := new(task)
 	w := awake(t, k)
-	both := []*netdb.Lease{w.l, w.beside(t)}
+	both := []*ipam.Lease{w.l, w.beside(t)}
 	var all errgroup.Group
 	for _, l := range both {
 		all.Go(func() error {
 			for range 25 {
-				if _, err := w.Pause(t.Context(), runtime, l.ID, 0, woken); err != nil && !errors.Is(err, netdb.ErrState) {
+				if _, err := w.Pause(t.Context(), runtime, l.ID, 0, woken); err != nil && !errors.Is(err, ipam.ErrState) {
 					return err
 				}
 			}
@@ -307,7 +308,7 @@ func TestZ9TwoLeasesAtOnce(t *testing.T) {
 		})
 		all.Go(func() error {
 			for range 25 {
-				if _, err := w.call(t.Context(), l); err != nil && !errors.Is(err, netdb.ErrWakeTimeout) { // paused again meanwhile
+				if _, err := w.call(t.Context(), l); err != nil && !errors.Is(err, ipam.ErrWakeTimeout) { // paused again meanwhile
 					return err
 				}
 			}
@@ -331,7 +332,7 @@ func TestAPauseThatFails(t *testing.T) {
 	t.Parallel()
 	k := &task{pauses: func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }}
 	w := awake(t, k)
-	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, netdb.ErrState) {
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("answered %v", err)
 	}
 	w.agree(t, k)
@@ -361,14 +362,14 @@ func TestAPauseThatTheKernelRefuses(t *testing.T) {
 	w := awake(t, k)
 	kernel := new(unruly)
 	w.CatchBy(kernel, nil)
-	policy := func(port uint16) netdb.Sleep {
-		return netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: port, Last: port}}}}
+	policy := func(port uint16) ipam.Sleep {
+		return ipam.Sleep{Mode: ipam.Freeze, Wake: &ipam.WakePolicy{Ports: []ipam.PortRange{{First: port, Last: port}}}}
 	}
-	refused := func(what string, state netdb.State, wakes string) {
+	refused := func(what string, state ipam.State, wakes string) {
 		t.Helper()
 		kernel.full = true
 		defer func() { kernel.full = false }()
-		fe := new(netdb.FieldError)
+		fe := new(ipam.FieldError)
 		if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, policy(443)); !errors.As(err, &fe) || fe.Field != "wake" {
 			t.Errorf("%s: answered %v", what, err)
 		}
@@ -377,19 +378,19 @@ func TestAPauseThatTheKernelRefuses(t *testing.T) {
 		if s != nil && s.Wake != nil {
 			got = s.Wake.String()
 		}
-		if err != nil || l.State != state || state == netdb.Paused && got != wakes {
+		if err != nil || l.State != state || state == ipam.Paused && got != wakes {
 			t.Errorf("%s: %+v, %v, woken by %q", what, l, err, got)
 		}
 	}
-	refused("a bound one", netdb.Bound, "")
+	refused("a bound one", ipam.Bound, "")
 	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, policy(80)); err != nil {
 		t.Fatal(err)
 	}
-	refused("one that sleeps", netdb.Paused, "tcp to 80")
+	refused("one that sleeps", ipam.Paused, "tcp to 80")
 	if _, err := w.book.Pause(t.Context(), runtime, w.l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	refused("one of which nothing is recorded", netdb.Paused, "")
+	refused("one of which nothing is recorded", ipam.Paused, "")
 	if s := w.book.Sleep(w.l.ID); s != nil {
 		t.Errorf("%+v is recorded", s)
 	}
@@ -400,8 +401,8 @@ func TestAPauseThatTheKernelRefuses(t *testing.T) {
 // those that were paused with it.
 func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 	t.Parallel()
-	hibernated := netdb.Sleep{Mode: netdb.Hibernate, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}}
-	frozen := netdb.Sleep{Mode: netdb.Freeze, Wake: &netdb.WakePolicy{Ports: []netdb.PortRange{{First: 443, Last: 443}}}}
+	hibernated := ipam.Sleep{Mode: ipam.Hibernate, Wake: &ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}}
+	frozen := ipam.Sleep{Mode: ipam.Freeze, Wake: &ipam.WakePolicy{Ports: []ipam.PortRange{{First: 443, Last: 443}}}}
 	for name, fails := range map[string]func(w *world, k *task){
 		"not frozen": func(_ *world, k *task) {
 			k.pauses = func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }
@@ -409,8 +410,8 @@ func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 		"not watched":  func(w *world, _ *task) { w.CatchBy(&unruly{full: true}, nil) },
 		"not recorded": func(w *world, _ *task) { w.cfg.Book = &unpaused{Book: w.book, after: 1} },
 	} {
-		for what, before := range map[string]*netdb.Sleep{"hibernated": &hibernated, "frozen": &frozen, "nothing": nil} {
-			for _, was := range []netdb.State{netdb.Bound, netdb.Paused} {
+		for what, before := range map[string]*ipam.Sleep{"hibernated": &hibernated, "frozen": &frozen, "nothing": nil} {
+			for _, was := range []ipam.State{ipam.Bound, ipam.Paused} {
 				t.Run(fmt.Sprintf("%s, %s, %s", name, was, what), func(t *testing.T) {
 					t.Parallel()
 					k := new(task)
@@ -429,11 +430,11 @@ func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 						if _, err := w.book.PauseAs(t.Context(), runtime, w.l.ID, 0, *before); err != nil {
 							t.Fatal(err)
 						}
-						if _, err := w.book.Still(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_still"), w.l.ID, 0); err != nil {
+						if _, err := w.book.Still(t.Context(), netdbtest.Who(ipam.ByReconciler, "seen_still"), w.l.ID, 0); err != nil {
 							t.Fatal(err)
 						}
 					}
-					if was == netdb.Bound {
+					if was == ipam.Bound {
 						if _, err := w.book.Resume(t.Context(), runtime, w.l.ID, 0); err != nil {
 							t.Fatal(err)
 						}
@@ -474,7 +475,7 @@ type unpaused struct {
 	after int
 }
 
-func (b *unpaused) PauseAs(ctx context.Context, who netdb.Who, id string, ifRev int64, how netdb.Sleep) (*netdb.Lease, error) {
+func (b *unpaused) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
 	if b.after--; b.after < 0 {
 		return nil, errFull
 	}
@@ -487,14 +488,14 @@ func TestAPolicyWithoutContainersToResume(t *testing.T) {
 	t.Parallel()
 	w := start(t, new(task), time.Minute)
 	w.CatchBy(new(unruly), nil)
-	how := netdb.Sleep{Mode: netdb.Freeze, Wake: new(netdb.WakePolicy)}
+	how := ipam.Sleep{Mode: ipam.Freeze, Wake: new(ipam.WakePolicy)}
 	for _, only := range []bool{true, false} { // ... tasks are resumed
 		w.cfg.FreezeOnly = only
-		fe := new(netdb.FieldError)
+		fe := new(ipam.FieldError)
 		if err := w.can(w.l, how); errors.As(err, &fe) != only || only && fe.Field != "wake" {
 			t.Errorf("resumes tasks alone: %v: %v", only, err)
 		}
-		if err := w.can(w.l, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+		if err := w.can(w.l, ipam.Sleep{Mode: ipam.Freeze}); err != nil {
 			t.Errorf("without a policy: %v", err)
 		}
 	}
@@ -506,20 +507,20 @@ func TestAPlainPauseCallsAFlightOff(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil, time.Minute)
 	w.stop()
-	results := make(chan netdb.FlightResult, 10)
-	w.cfg.OnEnd = func(_ *netdb.Flight, r netdb.FlightResult, _ time.Duration) { results <- r }
+	results := make(chan ipam.FlightResult, 10)
+	w.cfg.OnEnd = func(_ *ipam.Flight, r ipam.FlightResult, _ time.Duration) { results <- r }
 	w.run(t)
-	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, netdb.Cause{By: netdb.ByCall}, nil)
+	_, f, err := w.Wake(t.Context(), runtime, w.l.ID, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.book.Pause(t.Context(), runtime, w.l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, netdb.ErrWakeTimeout) {
+	if _, err := w.Await(t.Context(), w.l.ID, f.ID); !errors.Is(err, ipam.ErrWakeTimeout) {
 		t.Errorf("answered %v", err)
 	}
-	if r := <-results; r != netdb.CalledOff {
+	if r := <-results; r != ipam.CalledOff {
 		t.Errorf("it ended as %s", r)
 	}
 }
@@ -528,8 +529,8 @@ func TestAPlainPauseCallsAFlightOff(t *testing.T) {
 func TestWithoutFlightsAPauseThatIsSeenIsRecorded(t *testing.T) {
 	w := awake(t, new(task))
 	var none *Flights
-	l, err := none.Seen(t.Context(), netdb.Who{Actor: netdb.ByReconciler, Reason: "tasks stand still"}, w.l.ID, 0, true, w.book.Pause)
-	if err != nil || l.State != netdb.Paused {
+	l, err := none.Seen(t.Context(), ipam.Who{Actor: ipam.ByReconciler, Reason: "tasks stand still"}, w.l.ID, 0, true, w.book.Pause)
+	if err != nil || l.State != ipam.Paused {
 		t.Errorf("it is %+v, %v", l, err)
 	}
 }

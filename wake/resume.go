@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // How many sandboxes are resumed at once: so many whose resumer was asked a moment ago, and with
@@ -35,7 +35,7 @@ func (f *Flights) room() (n int, next time.Duration) {
 }
 
 // fly has the resumer work on a flight, unless it does, and is false where there is no room for it.
-func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *netdb.Sleep, room *int) bool {
+func (f *Flights) fly(ctx context.Context, work *errgroup.Group, s *ipam.Sleep, room *int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, does := f.flying[s.Flight.ID]; does {
@@ -68,7 +68,7 @@ const (
 // resume tries until the sandbox runs, the resumer refuses, the deadline passes or the flight
 // is over, and reports whether the book has that. When ctx ends the flight stays as it is, for
 // the next start.
-func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) (recorded bool) {
+func (f *Flights) resume(ctx context.Context, s *ipam.Sleep) (recorded bool) {
 	if _, err := f.cfg.Book.TakeOn(ctx, itself(reasonWaking), s.LeaseID, s.Flight.ID); err != nil {
 		return f.complain(ctx, "begin", s, err)
 	}
@@ -89,14 +89,14 @@ func (f *Flights) resume(ctx context.Context, s *netdb.Sleep) (recorded bool) {
 		if broadcast.Pause(bounded, pause) {
 			continue
 		}
-		return ctx.Err() != nil || f.land(ctx, s, netdb.TimedOut, fmt.Sprintf("not within %v: %v", s.Flight.Within, last))
+		return ctx.Err() != nil || f.land(ctx, s, ipam.TimedOut, fmt.Sprintf("not within %v: %v", s.Flight.Within, last))
 	}
 }
 
 // attempt is one attempt of the resumer, alone with the sandbox's tasks. Without an error the
 // sandbox runs, the resumer refuses, or others have ended the flight; recorded is whether the
 // book has that.
-func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) (recorded bool, err error) {
+func (f *Flights) attempt(ctx, bounded context.Context, s *ipam.Sleep) (recorded bool, err error) {
 	l, err := f.cfg.Book.Lease(s.LeaseID)
 	if err != nil {
 		return true, nil // it was released
@@ -108,14 +108,14 @@ func (f *Flights) attempt(ctx, bounded context.Context, s *netdb.Sleep) (recorde
 	defer release()
 	l, err = f.cfg.Book.Lease(s.LeaseID)
 	now := f.cfg.Book.Sleep(s.LeaseID)
-	if err != nil || l.State != netdb.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
+	if err != nil || l.State != ipam.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {
 		return true, nil // it was released, or resumed by others
 	}
 	switch err = f.cfg.Resumer.Resume(bounded, l, now); {
 	case err == nil:
-		return f.land(ctx, s, netdb.Woken, ""), nil
+		return f.land(ctx, s, ipam.Woken, ""), nil
 	case errors.Is(err, ErrRefused):
-		return f.land(ctx, s, netdb.Refused, err.Error()), nil
+		return f.land(ctx, s, ipam.Refused, err.Error()), nil
 	}
 	return false, err
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -21,12 +22,12 @@ type unwritable struct {
 
 var errFull = errors.New("the disk is full")
 
-func (b *unwritable) Land(context.Context, netdb.Who, string, string, netdb.FlightResult, string) (*netdb.Lease, error) {
+func (b *unwritable) Land(context.Context, ipam.Who, string, string, ipam.FlightResult, string) (*ipam.Lease, error) {
 	b.asked.Add(1)
 	return nil, errFull
 }
 
-func (b *unwritable) TakeOn(ctx context.Context, who netdb.Who, id, flight string) (*netdb.Lease, error) {
+func (b *unwritable) TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
 	if b.takes {
 		return b.Book.TakeOn(ctx, who, id, flight)
 	}
@@ -37,7 +38,7 @@ func (b *unwritable) TakeOn(ctx context.Context, who netdb.Who, id, flight strin
 // runs is a resumer whose sandbox runs.
 type runs struct{}
 
-func (runs) Resume(context.Context, *netdb.Lease, *netdb.Sleep) error { return nil }
+func (runs) Resume(context.Context, *ipam.Lease, *ipam.Sleep) error { return nil }
 
 // A flight whose steps cannot be recorded is tried again once a second, not as fast as the book
 // refuses.
@@ -53,7 +54,7 @@ func TestAFlightThatCannotBeRecorded(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if _, _, err := f.Wake(ctx, netdbtest.Who(netdb.ByClient, "asked"), l.ID, netdb.Cause{By: netdb.ByCall}, nil); err != nil {
+			if _, _, err := f.Wake(ctx, netdbtest.Who(ipam.ByClient, "asked"), l.ID, ipam.Cause{By: ipam.ByCall}, nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Run(ctx); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // After a slot could not be made the pool gets no further one for this long; each failure doubles
@@ -26,9 +26,9 @@ type backoff struct {
 }
 
 // resetBackoffs ends those of pools whose description has changed, or which keep no slots.
-func (k *Keeper) resetBackoffs(pools []netdb.Usage) {
+func (k *Keeper) resetBackoffs(pools []ipam.Usage) {
 	for uid, r := range k.backoffs {
-		i := slices.IndexFunc(pools, func(u netdb.Usage) bool { return u.Pool.UID == uid })
+		i := slices.IndexFunc(pools, func(u ipam.Usage) bool { return u.Pool.UID == uid })
 		switch {
 		case i < 0 || pools[i].Pool.Warm == nil:
 			delete(k.backoffs, uid)
@@ -49,7 +49,7 @@ func (k *Keeper) triedOne(pool string) {
 
 // failed begins a pool's backoff. Of slots that failed at the same time the first is logged: a
 // line a backoff, and not a line a slot.
-func (k *Keeper) failed(p *netdb.Pool, err error) {
+func (k *Keeper) failed(p *ipam.Pool, err error) {
 	if k.cfg.OnFailed != nil {
 		k.cfg.OnFailed(p.Name)
 	}
@@ -73,7 +73,7 @@ func (k *Keeper) failed(p *netdb.Pool, err error) {
 }
 
 // made ends a pool's backoff.
-func (k *Keeper) made(p *netdb.Pool, took time.Duration) {
+func (k *Keeper) made(p *ipam.Pool, took time.Duration) {
 	if k.cfg.OnMade != nil {
 		k.cfg.OnMade(took)
 	}

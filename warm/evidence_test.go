@@ -10,7 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/plumb"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/workload"
@@ -19,8 +19,8 @@ import (
 // A scene is what a keeper is shown of the book and by witnesses.
 type scene struct {
 	Book
-	leases   map[netip.Addr]*netdb.Lease
-	withheld []netdb.Withheld
+	leases   map[netip.Addr]*ipam.Lease
+	withheld []ipam.Withheld
 	seen     []census.Sighting
 	blockers []string
 
@@ -30,11 +30,11 @@ type scene struct {
 	ended []string // leases of slots
 }
 
-func (s *scene) At(a netip.Addr) (*netdb.Lease, bool) { l, has := s.leases[a]; return l, has }
-func (s *scene) Withheld() []netdb.Withheld           { return s.withheld }
-func (s *scene) Holding() netdb.Holding               { return netdb.Holding{RunnerUID: "one"} }
+func (s *scene) At(a netip.Addr) (*ipam.Lease, bool) { l, has := s.leases[a]; return l, has }
+func (s *scene) Withheld() []ipam.Withheld           { return s.withheld }
+func (s *scene) Holding() ipam.Holding               { return ipam.Holding{RunnerUID: "one"} }
 
-func (s *scene) BreakSlot(_ context.Context, _ netdb.Who, id, _ string) (*netdb.Lease, error) {
+func (s *scene) BreakSlot(_ context.Context, _ ipam.Who, id, _ string) (*ipam.Lease, error) {
 	s.ended = append(s.ended, id)
 	return nil, nil
 }
@@ -52,7 +52,7 @@ func (s *scene) By(w census.Witness) []census.Sighting {
 	return slices.DeleteFunc(slices.Clone(s.seen), func(x census.Sighting) bool { return x.Witness != w })
 }
 
-func (s *scene) Blockers(*netdb.Lease) (out []watchdog.Blocker) {
+func (s *scene) Blockers(*ipam.Lease) (out []watchdog.Blocker) {
 	for _, kind := range s.blockers {
 		out = append(out, watchdog.Blocker{Kind: kind})
 	}
@@ -70,24 +70,24 @@ func (s *scene) keeper() *Keeper {
 func TestInUse(t *testing.T) {
 	netns := plumb.SlotPath("one", "lost")
 	addr := netip.MustParseAddr("10.8.64.7")
-	port := plumb.HostName(netdb.SlotPort(netns))
+	port := plumb.HostName(ipam.SlotPort(netns))
 	at := func(w census.Witness, port string) []census.Sighting {
 		return []census.Sighting{{Witness: w, Addr: addr, Port: port}}
 	}
-	holds := func(uid string) map[netip.Addr]*netdb.Lease {
-		return map[netip.Addr]*netdb.Lease{addr: {Addr: addr, UID: uid}}
+	holds := func(uid string) map[netip.Addr]*ipam.Lease {
+		return map[netip.Addr]*ipam.Lease{addr: {Addr: addr, UID: uid}}
 	}
-	kept := func(uid string) []netdb.Withheld { return []netdb.Withheld{{Addr: addr, UID: uid}} }
+	kept := func(uid string) []ipam.Withheld { return []ipam.Withheld{{Addr: addr, UID: uid}} }
 	for name, c := range map[string]struct {
 		scene
 		want bool
 	}{
 		"nothing is seen":                  {scene{leases: holds("a")}, false},
 		"a sandbox's address":              {scene{leases: holds("a"), seen: at(census.Netns, port)}, true},
-		"a slot's address":                 {scene{leases: holds(netdb.SlotUID("lost")), seen: at(census.Netns, port)}, false},
+		"a slot's address":                 {scene{leases: holds(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
 		"an address without a lease":       {scene{seen: at(census.Netns, port)}, false},
 		"a withheld address":               {scene{withheld: kept("a"), seen: at(census.Netns, port)}, true},
-		"a withheld one of a slot":         {scene{withheld: kept(netdb.SlotUID("lost")), seen: at(census.Netns, port)}, false},
+		"a withheld one of a slot":         {scene{withheld: kept(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
 		"an address behind another port":   {scene{leases: holds("a"), seen: at(census.Netns, "veth9")}, false},
 		"an address that a container says": {scene{leases: holds("a"), seen: at(census.Runtime, port)}, false},
 	} {
@@ -99,7 +99,7 @@ func TestInUse(t *testing.T) {
 
 // A sandbox's slot is taken down once nothing but its port keeps its release from its end.
 func TestHoldsOnlyItsPort(t *testing.T) {
-	l := &netdb.Lease{Addr: netip.MustParseAddr("10.8.64.7"), UID: "a"}
+	l := &ipam.Lease{Addr: netip.MustParseAddr("10.8.64.7"), UID: "a"}
 	runs := []census.Sighting{{Witness: census.Runtime, Addr: l.Addr}}
 	for name, c := range map[string]struct {
 		scene
@@ -121,7 +121,7 @@ func TestHoldsOnlyItsPort(t *testing.T) {
 // An address for a slot is asked for as a sandbox asks, of the pool's own family; one that has not
 // rested is a sandbox's, and the slot ends.
 func TestReserve(t *testing.T) {
-	lease := &netdb.Lease{ID: "l", Addr: netip.MustParseAddr("10.8.64.7")}
+	lease := &ipam.Lease{ID: "l", Addr: netip.MustParseAddr("10.8.64.7")}
 	full := errors.New("it is full")
 	for name, c := range map[string]struct {
 		scene
@@ -130,17 +130,17 @@ func TestReserve(t *testing.T) {
 		says   string // of the error; "" it is given
 		ended  []string
 	}{
-		"IPv4":                          {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}}}, "10.8.64.0/24", allocator.V4, "", nil},
-		"IPv6":                          {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}}}, "fd00::/64", allocator.V6, "", nil},
+		"IPv4":                          {scene{given: &allocator.Result{Leases: []*ipam.Lease{lease}}}, "10.8.64.0/24", allocator.V4, "", nil},
+		"IPv6":                          {scene{given: &allocator.Result{Leases: []*ipam.Lease{lease}}}, "fd00::/64", allocator.V6, "", nil},
 		"refused":                       {scene{err: full}, "10.8.64.0/24", allocator.V4, full.Error(), nil},
-		"before its cooldown has ended": {scene{given: &allocator.Result{Leases: []*netdb.Lease{lease}, EarlyReuse: true}}, "10.8.64.0/24", allocator.V4, "has cooled", []string{"l"}},
+		"before its cooldown has ended": {scene{given: &allocator.Result{Leases: []*ipam.Lease{lease}, EarlyReuse: true}}, "10.8.64.0/24", allocator.V4, "has cooled", []string{"l"}},
 	} {
-		p := &netdb.Pool{PoolSpec: netdb.PoolSpec{Name: "lab", Prefix: netip.MustParsePrefix(c.prefix)}}
-		l, err := c.scene.keeper().reserve(t.Context(), p, netdb.NewSlot{ID: "s"})
+		p := &ipam.Pool{PoolSpec: ipam.PoolSpec{Name: "lab", Prefix: netip.MustParsePrefix(c.prefix)}}
+		l, err := c.scene.keeper().reserve(t.Context(), p, ipam.NewSlot{ID: "s"})
 		if (err == nil) != (c.says == "") || (l == nil) != (err != nil) || err != nil && !strings.Contains(err.Error(), c.says) || !slices.Equal(c.scene.ended, c.ended) {
 			t.Errorf("%s: %v, %v, ended are %v", name, l, err, c.scene.ended)
 		}
-		if a := c.scene.asked; a.Family != c.family || a.Pool != "lab" || a.UID != netdb.SlotUID("s") || a.Slot == nil || a.Slot.ID != "s" {
+		if a := c.scene.asked; a.Family != c.family || a.Pool != "lab" || a.UID != ipam.SlotUID("s") || a.Slot == nil || a.Slot.ID != "s" {
 			t.Errorf("%s: asked for %+v", name, a)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // giveWithin bounds how long a sandbox waits for the address of a slot.
@@ -39,11 +39,11 @@ func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 		calls := k.giving[pool]
 		k.mu.Unlock()
 		n, ending := 0, 0
-		var next *netdb.Lease
+		var next *ipam.Lease
 		for l, slot := range k.unclaimed(pool) {
 			n++
 			switch {
-			case l.State == netdb.Releasing:
+			case l.State == ipam.Releasing:
 				ending++
 			case next == nil && !k.worksOn(slot.Netns): // one that is being made cannot be taken down yet
 				next = l
@@ -94,9 +94,9 @@ func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error)
 		switch {
 		case err != nil: // it has ended, or was claimed: a claim gives the lease another id
 			return true, nil
-		case l.State != netdb.Releasing && !l.State.Open(): // quarantined or cooling
+		case l.State != ipam.Releasing && !l.State.Open(): // quarantined or cooling
 			return false, nil
-		case l.State == netdb.Releasing, k.worksOn(l.Netns):
+		case l.State == ipam.Releasing, k.worksOn(l.Netns):
 		case !k.cfg.Helper.Present():
 			return false, fmt.Errorf("%s is the address of a warm slot, which cannot be taken down: %w", addr, k.cfg.NoHelper)
 		default:

@@ -9,23 +9,23 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/plumb"
 )
 
 // A Book knows pools, leases and slots; *netdb.Book is one.
 type Book interface {
-	Usage() ([]netdb.Usage, int64)
-	Leases() ([]*netdb.Lease, int64)
-	Lease(id string) (*netdb.Lease, error)
-	Withheld() []netdb.Withheld
-	Slots() []*netdb.Slot
-	Slot(leaseID string) *netdb.Slot
-	At(netip.Addr) (*netdb.Lease, bool)
-	Holding() netdb.Holding
+	Usage() ([]ipam.Usage, int64)
+	Leases() ([]*ipam.Lease, int64)
+	Lease(id string) (*ipam.Lease, error)
+	Withheld() []ipam.Withheld
+	Slots() []*ipam.Slot
+	Slot(leaseID string) *ipam.Slot
+	At(netip.Addr) (*ipam.Lease, bool)
+	Holding() ipam.Holding
 	Changed() <-chan struct{}
-	BreakSlot(ctx context.Context, who netdb.Who, leaseID, why string) (*netdb.Lease, error)
-	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, error)
+	BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string) (*ipam.Lease, error)
+	Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error)
 }
 
 // A Helper makes and takes down namespaces, in another process that has the rights.
@@ -35,9 +35,9 @@ type Helper interface {
 
 	// Make makes a slot, or finishes what was begun of it, and binds its lease by what was
 	// made. After an error nothing of it is left, or what is left is listed.
-	Make(ctx context.Context, who netdb.Who, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) error
+	Make(ctx context.Context, who ipam.Who, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) error
 	// Check returns how a slot differs from what it was made as.
-	Check(ctx context.Context, l *netdb.Lease, s *netdb.Slot, p *netdb.Pool) ([]string, error)
+	Check(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) ([]string, error)
 	// Remove takes a namespace down. One that is not there is no error.
 	Remove(ctx context.Context, netns string) error
 	// List returns the namespaces that are named as this runner's slots are.
@@ -48,11 +48,11 @@ type Helper interface {
 type Config struct {
 	Book      Book
 	Helper    Helper
-	Profile   func(bridge string) netdb.Profile // of slots, beside what their pools say
-	Allocator Allocator                         // gives slots their addresses
-	Board     Board                             // shows whether a namespace that the book does not know is in use: after a lost book none is known
-	Ports     Ports                             // show whether a slot's port has left its bridge
-	Watchdog  Watchdog                          // says what a sandbox's release waits for: where it is the port alone, the slot is taken down
+	Profile   func(bridge string) ipam.Profile // of slots, beside what their pools say
+	Allocator Allocator                        // gives slots their addresses
+	Board     Board                            // shows whether a namespace that the book does not know is in use: after a lost book none is known
+	Ports     Ports                            // show whether a slot's port has left its bridge
+	Watchdog  Watchdog                         // says what a sandbox's release waits for: where it is the port alone, the slot is taken down
 	// NoHelper is why nothing is done while no helper is there, in a sentence; every error for
 	// that reason wraps it.
 	NoHelper error
@@ -98,12 +98,12 @@ type Keeper struct {
 	checked    map[string]bool      // namespaces that were made or checked by this Keeper
 	listed     time.Time            // when a list was asked for last
 	listing    bool
-	backoffs   map[string]*backoff      // of pools, by uid
-	working    int                      // pieces of work under way, at most maxWork
-	absent     bool                     // the log says that there is no helper
-	looked     time.Time                // when all leases were read last
-	bridges    map[string]netdb.Profile // of pools that keep slots; Run's own
-	ports      portWatch                // Run's own
+	backoffs   map[string]*backoff     // of pools, by uid
+	working    int                     // pieces of work under way, at most maxWork
+	absent     bool                    // the log says that there is no helper
+	looked     time.Time               // when all leases were read last
+	bridges    map[string]ipam.Profile // of pools that keep slots; Run's own
+	ports      portWatch               // Run's own
 }
 
 // New returns a Keeper that does nothing yet.
@@ -170,7 +170,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // bridgesDiffer reports whether a bridge of a pool that keeps slots has changed since the last
 // call, in what slots are made by (its MTU, for example): no change of the book says so.
 func (k *Keeper) bridgesDiffer() bool {
-	now := make(map[string]netdb.Profile)
+	now := make(map[string]ipam.Profile)
 	pools, _ := k.cfg.Book.Usage()
 	for _, u := range pools {
 		if u.Pool.Warm != nil {
@@ -264,7 +264,7 @@ func (k *Keeper) idle() bool {
 	return len(k.spaces) == 0 && len(k.cfg.Book.Slots()) == 0 && !wantsAny(pools)
 }
 
-func wantsAny(pools []netdb.Usage) bool {
+func wantsAny(pools []ipam.Usage) bool {
 	for _, u := range pools {
 		if u.Pool.Warm != nil {
 			return true
@@ -275,7 +275,7 @@ func wantsAny(pools []netdb.Usage) bool {
 
 // view reads the book, after the namespaces that memory has; k.mu is held.
 func (k *Keeper) view(present bool) View {
-	v := View{Slots: make(map[string]*netdb.Slot), Profile: k.cfg.Profile, Busy: maps.Clone(k.busy), BackingOff: make(map[string]bool),
+	v := View{Slots: make(map[string]*ipam.Slot), Profile: k.cfg.Profile, Busy: maps.Clone(k.busy), BackingOff: make(map[string]bool),
 		Unplug: make(map[string]bool), Withheld: make(map[string]bool), Portless: k.ports.lost, NoHelper: !present}
 	// A slot that is reserved after this line is in the book, which is read next.
 	for path := range k.spaces {
@@ -283,7 +283,7 @@ func (k *Keeper) view(present bool) View {
 	}
 	rows, _ := k.cfg.Book.Leases()
 	for _, w := range k.cfg.Book.Withheld() {
-		if w.Netns != "" && w.State == netdb.Quarantined && !netdb.IsSlotUID(w.UID) {
+		if w.Netns != "" && w.State == ipam.Quarantined && !ipam.IsSlotUID(w.UID) {
 			v.Withheld[w.Netns] = true
 		}
 	}
@@ -308,11 +308,11 @@ func (k *Keeper) view(present bool) View {
 	}
 	for _, l := range rows {
 		slot := v.Slots[l.ID]
-		if slot == nil && !netdb.IsSlotUID(l.UID) && (l.Netns == "" || !k.isOurs(l.Netns)) {
+		if slot == nil && !ipam.IsSlotUID(l.UID) && (l.Netns == "" || !k.isOurs(l.Netns)) {
 			continue
 		}
 		v.Leases = append(v.Leases, l)
-		if l.State == netdb.Releasing && !netdb.IsSlotUID(l.UID) {
+		if l.State == ipam.Releasing && !ipam.IsSlotUID(l.UID) {
 			v.Unplug[l.ID] = k.holdsOnlyItsPort(l)
 		}
 	}
@@ -338,7 +338,7 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 		k.begun[a.Pool.UID]++
 		k.making[a.Pool.UID]++
 		k.work(works, path, func() {
-			k.makeNew(ctx, a.Pool, netdb.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile(a.Pool.Bridge)})
+			k.makeNew(ctx, a.Pool, ipam.NewSlot{ID: id, Netns: path, Profile: k.cfg.Profile(a.Pool.Bridge)})
 			k.triedOne(a.Pool.UID)
 		}, func() { k.making[a.Pool.UID]-- })
 	case Finish:

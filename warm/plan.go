@@ -4,16 +4,16 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A View is all that a plan is made from. The namespaces are read first and the book after
 // them, so that a slot which is begun in between is known.
 type View struct {
-	Pools      []netdb.Usage
-	Leases     []*netdb.Lease         // of slots, of sandboxes in namespaces of slots, and of their releases
-	Slots      map[string]*netdb.Slot // by lease
-	Profile    func(bridge string) netdb.Profile
+	Pools      []ipam.Usage
+	Leases     []*ipam.Lease         // of slots, of sandboxes in namespaces of slots, and of their releases
+	Slots      map[string]*ipam.Slot // by lease
+	Profile    func(bridge string) ipam.Profile
 	Busy       map[string]bool // namespaces that work is under way on
 	BackingOff map[string]bool // uids of pools for which no slot is made now: the last one failed, or Vacate waits
 	Unplug     map[string]bool // sandboxes' leases whose release waits for nothing but the port
@@ -36,10 +36,10 @@ const (
 // An Action is one step.
 type Action struct {
 	Verb  Verb
-	Pool  *netdb.Pool  // of Make
-	Lease *netdb.Lease // of Finish and End; of TakeDown where a lease has the namespace
-	Netns string       // of all but Make. While work is under way on it nothing else is done: its address would be free before its port is made
-	Why   string       // of End, for a person
+	Pool  *ipam.Pool  // of Make
+	Lease *ipam.Lease // of Finish and End; of TakeDown where a lease has the namespace
+	Netns string      // of all but Make. While work is under way on it nothing else is done: its address would be free before its port is made
+	Why   string      // of End, for a person
 }
 
 // Plan says what is to be done now. It is asked again after each change.
@@ -54,17 +54,17 @@ func Plan(v View) (out []Action) {
 		if slot != nil {
 			known[slot.Netns] = true
 		}
-		if l.Netns != "" && l.State != netdb.Cooling {
+		if l.Netns != "" && l.State != ipam.Cooling {
 			known[l.Netns] = true // it may be in use, whichever lease records it
 		}
-		if slot != nil && l.State == netdb.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
+		if slot != nil && l.State == ipam.Releasing && (!slot.Claimed || v.Unplug[l.ID]) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: slot.Netns})
 		}
 		// A book that was rebuilt has the leases of slots, and not what they were made by.
-		if slot == nil && l.State == netdb.Releasing && (netdb.IsSlotUID(l.UID) || v.Unplug[l.ID]) && slices.Contains(v.Spaces, l.Netns) {
+		if slot == nil && l.State == ipam.Releasing && (ipam.IsSlotUID(l.UID) || v.Unplug[l.ID]) && slices.Contains(v.Spaces, l.Netns) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: l.Netns})
 		}
-		if slot == nil && netdb.IsSlotUID(l.UID) && l.State.Open() {
+		if slot == nil && ipam.IsSlotUID(l.UID) && l.State.Open() {
 			out = append(out, Action{Verb: End, Lease: l, Why: "the book has lost by what it was made"})
 		}
 	}
@@ -76,7 +76,7 @@ func Plan(v View) (out []Action) {
 	// A sandbox with two families has two leases in one namespace: while either is open, it lives there.
 	lives := make(map[string]bool)
 	for _, l := range v.Leases {
-		if l.State.Open() && !netdb.IsSlotUID(l.UID) && l.Netns != "" {
+		if l.State.Open() && !ipam.IsSlotUID(l.UID) && l.Netns != "" {
 			lives[l.Netns] = true
 		}
 	}
@@ -87,11 +87,11 @@ func Plan(v View) (out []Action) {
 }
 
 // pool plans for the slots of one pool that are not claimed.
-func (v View) pool(u netdb.Usage) (out []Action) {
+func (v View) pool(u ipam.Usage) (out []Action) {
 	p := u.Pool
 	isStale := p.Staleness(v.Profile(p.Bridge))
 	// making are reserved and not made yet, ready may be given, all counts those that end too.
-	var making, ready []*netdb.Lease
+	var making, ready []*ipam.Lease
 	all := 0
 	for _, l := range v.Leases {
 		slot := v.Slots[l.ID]
@@ -104,10 +104,10 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 			why = noPort
 		}
 		switch {
-		case l.State == netdb.Releasing:
+		case l.State == ipam.Releasing:
 		case why != "":
 			out = append(out, Action{Verb: End, Lease: l, Netns: slot.Netns, Why: why})
-		case l.State == netdb.Reserved:
+		case l.State == ipam.Reserved:
 			making = append(making, l)
 		default:
 			ready = append(ready, l)
@@ -140,8 +140,8 @@ func (v View) pool(u netdb.Usage) (out []Action) {
 
 // wanted is how many slots a pool is to have. They take at most half of the addresses that no
 // sandbox has, so that slots give their addresses up before a sandbox is refused.
-func wanted(p *netdb.Pool, free, slots uint64) int {
-	if p.State == netdb.PoolDraining {
+func wanted(p *ipam.Pool, free, slots uint64) int {
+	if p.State == ipam.PoolDraining {
 		return 0
 	}
 	half := (free + slots) / 2
@@ -153,33 +153,33 @@ func wanted(p *netdb.Pool, free, slots uint64) int {
 
 // unfit says why a slot that is not claimed is not to be given any more; "" when it may be.
 // That its spec cannot be read is no reason.
-func unfit(p *netdb.Pool, slot *netdb.Slot, l *netdb.Lease, isStale func(*netdb.Slot, string) (bool, error)) string {
+func unfit(p *ipam.Pool, slot *ipam.Slot, l *ipam.Lease, isStale func(*ipam.Slot, string) (bool, error)) string {
 	stale, err := isStale(slot, l.Interface)
 	switch {
 	case p.Warm == nil:
 		return "its pool has no slots any more"
-	case p.State == netdb.PoolDraining:
+	case p.State == ipam.PoolDraining:
 		return "its pool drains"
 	case slot.Broken != "":
 		return slot.Broken
 	case l.Conflict != nil:
 		return "its address is seen under another"
-	case l.State != netdb.Reserved && !slot.Ready(l):
+	case l.State != ipam.Reserved && !slot.Ready(l):
 		return "its lease is not as it was made"
-	case slices.ContainsFunc(p.Kept, func(k netdb.Kept) bool { return l.Covers(k.Address) }):
+	case slices.ContainsFunc(p.Kept, func(k ipam.Kept) bool { return l.Covers(k.Address) }):
 		return "the pool keeps its address for a sandbox"
 	case p.Outside(l) != "":
 		return "its address is none that its pool gives"
 	case elsewhere(p, slot):
 		return "its pool is on another bridge"
-	case err == nil && stale && p.Warm.Strategy != netdb.SlotsOnReplenish:
+	case err == nil && stale && p.Warm.Strategy != ipam.SlotsOnReplenish:
 		return "it was made by another spec than the pool's"
 	}
 	return ""
 }
 
 // elsewhere says that a slot is on another bridge than its pool.
-func elsewhere(p *netdb.Pool, slot *netdb.Slot) bool {
+func elsewhere(p *ipam.Pool, slot *ipam.Slot) bool {
 	if p.Warm.Fresh() {
 		return false // that is another spec, and is said so
 	}

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
-func pool(w *netdb.Warm) netdb.Pool {
-	return netdb.Pool{UID: "p", State: netdb.PoolActive, PoolSpec: netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Bridge: "rt0", Warm: w}}
+func pool(w *ipam.Warm) ipam.Pool {
+	return ipam.Pool{UID: "p", State: ipam.PoolActive, PoolSpec: ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Bridge: "rt0", Warm: w}}
 }
 
 // A world is a view that a test edits.
@@ -19,21 +19,21 @@ type world struct {
 	last int
 }
 
-func newWorld(p netdb.Pool, free uint64) *world {
-	return &world{View: View{Profile: func(string) netdb.Profile { return netdb.Profile{} }, Pools: []netdb.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*netdb.Slot), Busy: make(map[string]bool), Unplug: make(map[string]bool)}}
+func newWorld(p ipam.Pool, free uint64) *world {
+	return &world{View: View{Profile: func(string) ipam.Profile { return ipam.Profile{} }, Pools: []ipam.Usage{{Pool: p, Free: free}}, Slots: make(map[string]*ipam.Slot), Busy: make(map[string]bool), Unplug: make(map[string]bool)}}
 }
 
 // slot adds one; a bound one is ready.
-func (w *world) slot(state netdb.State) *netdb.Lease {
+func (w *world) slot(state ipam.State) *ipam.Lease {
 	w.last++
 	id := fmt.Sprint(w.last)
 	p := w.Pools[0].Pool
-	l := &netdb.Lease{ID: id, UID: netdb.SlotUID(id), PoolUID: p.UID, State: state, Interface: "eth0", Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + w.last%200)})}
-	if state != netdb.Reserved {
+	l := &ipam.Lease{ID: id, UID: ipam.SlotUID(id), PoolUID: p.UID, State: state, Interface: "eth0", Addr: netip.AddrFrom4([4]byte{10, 8, 64, byte(2 + w.last%200)})}
+	if state != ipam.Reserved {
 		l.HostInterface, l.Netns = "sb"+id, "/run/netns/"+id
 	}
 	w.Leases = append(w.Leases, l)
-	w.Slots[id] = &netdb.Slot{LeaseID: id, ID: id, Netns: "/run/netns/" + id, SpecHash: p.Plumbing("eth0", w.Profile(p.Bridge)).Hash()}
+	w.Slots[id] = &ipam.Slot{LeaseID: id, ID: id, Netns: "/run/netns/" + id, SpecHash: p.Plumbing("eth0", w.Profile(p.Bridge)).Hash()}
 	return l
 }
 
@@ -47,67 +47,67 @@ func count(all []Action, v Verb) (n int) {
 }
 
 func TestPlan(t *testing.T) {
-	two := &netdb.Warm{Size: 2, Max: 3}
+	two := &ipam.Warm{Size: 2, Max: 3}
 	for name, row := range map[string]struct {
-		warm                        *netdb.Warm
+		warm                        *ipam.Warm
 		free                        uint64
 		edit                        func(*world)
 		make, finish, end, takeDown int
 	}{
 		"none is there":             {two, 100, func(*world) {}, 2, 0, 0, 0},
-		"one is outside":            {&netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.slot(netdb.Bound).Addr = netip.MustParseAddr("10.9.0.2") }, 0, 0, 1, 0},
-		"all are there":             {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 0, 0},
-		"one is being made":         {two, 100, func(w *world) { w.Busy[w.Slots[w.slot(netdb.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
-		"one was being made":        {two, 100, func(w *world) { w.slot(netdb.Reserved) }, 1, 1, 0, 0},
-		"two on their way out":      {two, 100, func(w *world) { w.slot(netdb.Releasing); w.slot(netdb.Releasing) }, 1, 0, 0, 2},
-		"one was claimed":           {two, 100, func(w *world) { l := w.slot(netdb.Bound); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
-		"a claimed one is released": {two, 100, func(w *world) { l := w.slot(netdb.Releasing); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
+		"one is outside":            {&ipam.Warm{Size: 1, Strategy: ipam.SlotsOnReplenish}, 100, func(w *world) { w.slot(ipam.Bound).Addr = netip.MustParseAddr("10.9.0.2") }, 0, 0, 1, 0},
+		"all are there":             {two, 100, func(w *world) { w.slot(ipam.Bound); w.slot(ipam.Bound) }, 0, 0, 0, 0},
+		"one is being made":         {two, 100, func(w *world) { w.Busy[w.Slots[w.slot(ipam.Reserved).ID].Netns] = true }, 1, 0, 0, 0},
+		"one was being made":        {two, 100, func(w *world) { w.slot(ipam.Reserved) }, 1, 1, 0, 0},
+		"two on their way out":      {two, 100, func(w *world) { w.slot(ipam.Releasing); w.slot(ipam.Releasing) }, 1, 0, 0, 2},
+		"one was claimed":           {two, 100, func(w *world) { l := w.slot(ipam.Bound); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
+		"a claimed one is released": {two, 100, func(w *world) { l := w.slot(ipam.Releasing); l.UID, w.Slots[l.ID].Claimed = "a", true }, 2, 0, 0, 0},
 		"of a claimed one the port stands": {two, 100, func(w *world) {
-			l := w.slot(netdb.Releasing)
+			l := w.slot(ipam.Releasing)
 			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
 		}, 2, 0, 0, 1},
-		"a stale one": {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
+		"a stale one": {two, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "sha256:0" }, 2, 0, 1, 0},
 		"a stale one that is worked on": {two, 100, func(w *world) {
-			l := w.slot(netdb.Reserved)
+			l := w.slot(ipam.Reserved)
 			w.Slots[l.ID].SpecHash, w.Busy[w.Slots[l.ID].Netns] = "sha256:0", true
 		}, 2, 0, 0, 0},
-		"a stale one may be given": {&netdb.Warm{Size: 2, Strategy: netdb.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
-		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(netdb.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
-		"a broken one":             {two, 100, func(w *world) { w.slot(netdb.Bound).Netns = "/elsewhere" }, 2, 0, 1, 0},
-		"a conflict":               {two, 100, func(w *world) { w.slot(netdb.Bound).Conflict = []byte(`[]`) }, 2, 0, 1, 0},
-		"too many":                 {two, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 1, 0},
-		"few addresses":            {two, 1, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Bound) }, 0, 0, 1, 0},
-		"no address but a slot's":  {two, 0, func(w *world) { w.slot(netdb.Bound) }, 0, 0, 1, 0},
+		"a stale one may be given": {&ipam.Warm{Size: 2, Strategy: ipam.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
+		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
+		"a broken one":             {two, 100, func(w *world) { w.slot(ipam.Bound).Netns = "/elsewhere" }, 2, 0, 1, 0},
+		"a conflict":               {two, 100, func(w *world) { w.slot(ipam.Bound).Conflict = []byte(`[]`) }, 2, 0, 1, 0},
+		"too many":                 {two, 100, func(w *world) { w.slot(ipam.Bound); w.slot(ipam.Bound); w.slot(ipam.Bound) }, 0, 0, 1, 0},
+		"few addresses":            {two, 1, func(w *world) { w.slot(ipam.Bound); w.slot(ipam.Bound) }, 0, 0, 1, 0},
+		"no address but a slot's":  {two, 0, func(w *world) { w.slot(ipam.Bound) }, 0, 0, 1, 0},
 		"one address":              {two, 1, func(*world) {}, 0, 0, 0, 0},
-		"no slots any more":        {nil, 100, func(w *world) { w.slot(netdb.Bound); w.slot(netdb.Releasing) }, 0, 0, 1, 1},
-		"the pool drains":          {two, 100, func(w *world) { w.slot(netdb.Bound); w.Pools[0].Pool.State = netdb.PoolDraining }, 0, 0, 1, 0},
-		"one could not be made":    {two, 100, func(w *world) { w.slot(netdb.Reserved); w.BackingOff = map[string]bool{"p": true} }, 0, 1, 0, 0},
-		"no helper":                {two, 100, func(w *world) { w.slot(netdb.Reserved); w.slot(netdb.Releasing); w.NoHelper = true }, 0, 0, 0, 0},
+		"no slots any more":        {nil, 100, func(w *world) { w.slot(ipam.Bound); w.slot(ipam.Releasing) }, 0, 0, 1, 1},
+		"the pool drains":          {two, 100, func(w *world) { w.slot(ipam.Bound); w.Pools[0].Pool.State = ipam.PoolDraining }, 0, 0, 1, 0},
+		"one could not be made":    {two, 100, func(w *world) { w.slot(ipam.Reserved); w.BackingOff = map[string]bool{"p": true} }, 0, 1, 0, 0},
+		"no helper":                {two, 100, func(w *world) { w.slot(ipam.Reserved); w.slot(ipam.Releasing); w.NoHelper = true }, 0, 0, 0, 0},
 		"a namespace of no lease":  {two, 100, func(w *world) { w.Spaces = []string{"/run/netns/9"} }, 2, 0, 0, 1},
 		"a namespace of a sandbox that the book found again": {two, 100, func(w *world) {
-			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Bound, Netns: "/run/netns/9"})
+			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Bound, Netns: "/run/netns/9"})
 			w.Spaces = []string{"/run/netns/9"}
 		}, 2, 0, 0, 0},
 		"a slot without its record on its way out": {two, 100, func(w *world) {
-			l := w.slot(netdb.Releasing)
+			l := w.slot(ipam.Releasing)
 			delete(w.Slots, l.ID)
 			w.Spaces = []string{l.Netns}
 		}, 2, 0, 0, 1},
 		"a claimed one without its record, released": {two, 100, func(w *world) {
-			l := w.slot(netdb.Releasing)
+			l := w.slot(ipam.Releasing)
 			delete(w.Slots, l.ID)
 			l.UID, w.Unplug[l.ID], w.Spaces = "a", true, []string{l.Netns}
 		}, 2, 0, 0, 1},
 		"the same, with containers": {two, 100, func(w *world) {
-			l := w.slot(netdb.Releasing)
+			l := w.slot(ipam.Releasing)
 			delete(w.Slots, l.ID)
 			l.UID, w.Spaces = "a", []string{l.Netns}
 		}, 2, 0, 0, 0},
 		"a released lease in a namespace of another program": {two, 100, func(w *world) {
-			w.Leases = append(w.Leases, &netdb.Lease{ID: "x", UID: "a", State: netdb.Releasing, Netns: "/run/netns/9"})
+			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Releasing, Netns: "/run/netns/9"})
 			w.Unplug["x"] = true
 		}, 2, 0, 0, 0},
-		"a slot without its record": {two, 100, func(w *world) { delete(w.Slots, w.slot(netdb.Bound).ID) }, 2, 0, 1, 0},
+		"a slot without its record": {two, 100, func(w *world) { delete(w.Slots, w.slot(ipam.Bound).ID) }, 2, 0, 1, 0},
 	} {
 		w := newWorld(pool(row.warm), row.free)
 		row.edit(w)
@@ -130,9 +130,9 @@ func TestPlansAtRandom(t *testing.T) {
 		size := r.IntN(6)
 		free := uint64(r.IntN(20))
 		total := free
-		w := newWorld(pool(&netdb.Warm{Size: size, Max: size + r.IntN(3)}), free)
+		w := newWorld(pool(&ipam.Warm{Size: size, Max: size + r.IntN(3)}), free)
 		most := w.Pools[0].Pool.Warm.Most()
-		drop := func(l *netdb.Lease) {
+		drop := func(l *ipam.Lease) {
 			for i, o := range w.Leases {
 				if o == l {
 					w.Leases = append(w.Leases[:i], w.Leases[i+1:]...)
@@ -147,14 +147,14 @@ func TestPlansAtRandom(t *testing.T) {
 					return
 				}
 				w.Pools[0].Free--
-				w.slot(netdb.Reserved)
+				w.slot(ipam.Reserved)
 			case Finish:
-				a.Lease.State, a.Lease.HostInterface, a.Lease.Netns = netdb.Bound, "sb", a.Netns
+				a.Lease.State, a.Lease.HostInterface, a.Lease.Netns = ipam.Bound, "sb", a.Netns
 			case End:
 				if w.Slots[a.Lease.ID].Claimed {
 					t.Fatalf("a sandbox's is ended: %+v", a)
 				}
-				a.Lease.State = netdb.Releasing
+				a.Lease.State = ipam.Releasing
 			case TakeDown:
 				drop(a.Lease)
 				w.Pools[0].Free++

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Ports are those of the bridges, as the kernel has reported them.
@@ -46,7 +46,7 @@ func (w *portWatch) look(ctx context.Context) bool {
 		if w.ports.Settle(ctx) != nil {
 			found = nil
 		}
-		found = w.without(slices.DeleteFunc(found, func(l *netdb.Lease) bool { return w.unknown(l.Addr) }))
+		found = w.without(slices.DeleteFunc(found, func(l *ipam.Lease) bool { return w.unknown(l.Addr) }))
 	}
 	w.looked, w.lost = time.Now(), make(map[string]bool, len(found))
 	for _, l := range found {
@@ -57,8 +57,8 @@ func (w *portWatch) look(ctx context.Context) bool {
 
 // bound returns the leases of slots that may be given, and whose port's link index was recorded in
 // this boot of the machine.
-func (w *portWatch) bound() (out []*netdb.Lease) {
-	boot := netdb.Now().BootID
+func (w *portWatch) bound() (out []*ipam.Lease) {
+	boot := ipam.Now().BootID
 	for _, slot := range w.book.Slots() {
 		if l, err := w.book.Lease(slot.LeaseID); err == nil && slot.Ready(l) && l.Plug.Index != 0 && l.Plug.OfBoot(boot) {
 			out = append(out, l)
@@ -69,12 +69,12 @@ func (w *portWatch) bound() (out []*netdb.Lease) {
 
 // without returns those whose recorded link is no port of a bridge. A port with its index and another name is
 // another link, or would be refused to a claim.
-func (w *portWatch) without(all []*netdb.Lease) (out []*netdb.Lease) {
+func (w *portWatch) without(all []*ipam.Lease) (out []*ipam.Lease) {
 	if len(all) == 0 {
 		return nil
 	}
 	is := w.ports.PortIndexes()
-	return slices.DeleteFunc(all, func(l *netdb.Lease) bool { return is[l.HostInterface] == l.Plug.Index })
+	return slices.DeleteFunc(all, func(l *ipam.Lease) bool { return is[l.HostInterface] == l.Plug.Index })
 }
 
 // unknown reports that the ports of an address's bridge could not be read: the bridge is missing,

@@ -2,7 +2,7 @@ package warm
 
 import (
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Status counts the slots of a pool that no sandbox has.
@@ -15,12 +15,12 @@ type Status struct {
 }
 
 // Status counts the slots of a pool.
-func (k *Keeper) Status(u netdb.Usage) (s Status) {
+func (k *Keeper) Status(u ipam.Usage) (s Status) {
 	for l, slot := range k.unclaimed(u.Pool.UID) {
 		switch {
-		case l.State == netdb.Releasing:
+		case l.State == ipam.Releasing:
 			s.Ending++
-		case l.State == netdb.Reserved:
+		case l.State == ipam.Reserved:
 			s.Making++
 		case slot.Ready(l):
 			s.Ready++
@@ -45,7 +45,7 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 		s.Why = k.cfg.NoHelper.Error()
 	case r != nil:
 		s.Why = "the last one could not be made: " + r.why
-	case u.Pool.State == netdb.PoolDraining:
+	case u.Pool.State == ipam.PoolDraining:
 		s.Why = "the pool drains"
 	case s.Wanted < u.Pool.Warm.Size:
 		s.Why = "the pool has few addresses left, and sandboxes go first"
@@ -54,7 +54,7 @@ func (k *Keeper) Status(u netdb.Usage) (s Status) {
 }
 
 // Shown is a pool's Status as the socket shows it; nil where there are no slots, and shall be none.
-func (k *Keeper) Shown(u netdb.Usage) *api.PoolSlots {
+func (k *Keeper) Shown(u ipam.Usage) *api.PoolSlots {
 	s := k.Status(u)
 	if u.Pool.Warm == nil && s == (Status{}) {
 		return nil
@@ -73,8 +73,8 @@ func (k *Keeper) Checked() int {
 }
 
 // unclaimed yields the slots of a pool that no sandbox has, with their leases.
-func (k *Keeper) unclaimed(pool string) func(func(*netdb.Lease, *netdb.Slot) bool) {
-	return func(yield func(*netdb.Lease, *netdb.Slot) bool) {
+func (k *Keeper) unclaimed(pool string) func(func(*ipam.Lease, *ipam.Slot) bool) {
+	return func(yield func(*ipam.Lease, *ipam.Slot) bool) {
 		for _, slot := range k.cfg.Book.Slots() {
 			if slot.Claimed {
 				continue
@@ -90,18 +90,18 @@ func (k *Keeper) unclaimed(pool string) func(func(*netdb.Lease, *netdb.Slot) boo
 // Ended returns a function that counts how many of a pool's present unclaimed slots would end once
 // the pool is as after describes it: made by another spec, or more than its size. after is nil
 // where the pool is removed. A preview shows the count.
-func (k *Keeper) Ended() func(pool string, after *netdb.Pool) int {
+func (k *Keeper) Ended() func(pool string, after *ipam.Pool) int {
 	type one struct {
-		lease *netdb.Lease
-		slot  *netdb.Slot
+		lease *ipam.Lease
+		slot  *ipam.Slot
 	}
 	slots := make(map[string][]one)
 	for _, s := range k.cfg.Book.Slots() {
-		if l, err := k.cfg.Book.Lease(s.LeaseID); err == nil && !s.Claimed && l.State != netdb.Releasing {
+		if l, err := k.cfg.Book.Lease(s.LeaseID); err == nil && !s.Claimed && l.State != ipam.Releasing {
 			slots[l.PoolUID] = append(slots[l.PoolUID], one{l, s})
 		}
 	}
-	return func(pool string, after *netdb.Pool) int {
+	return func(pool string, after *ipam.Pool) int {
 		all := slots[pool]
 		if after == nil || after.Warm == nil {
 			return len(all)

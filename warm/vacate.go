@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // vacateWithin bounds how long a change of a pool waits for the slots in its way.
@@ -24,14 +24,14 @@ func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
 	for {
 		changed := k.cfg.Book.Changed()
 		err := change()
-		full, is := errors.AsType[*netdb.PoolNotEmptyError](err)
+		full, is := errors.AsType[*ipam.PoolNotEmptyError](err)
 		if !is {
 			return err
 		}
-		others := slices.DeleteFunc(slices.Clone(full.Effects), func(e netdb.LeaseEffect) bool { return netdb.IsSlotUID(e.Lease.UID) })
+		others := slices.DeleteFunc(slices.Clone(full.Effects), func(e ipam.LeaseEffect) bool { return ipam.IsSlotUID(e.Lease.UID) })
 		switch {
 		case len(others) > 0:
-			return &netdb.PoolNotEmptyError{Pool: full.Pool, Effects: others}
+			return &ipam.PoolNotEmptyError{Pool: full.Pool, Effects: others}
 		case !k.cfg.Helper.Present():
 			return fmt.Errorf("%w; they are warm slots that no sandbox has, which cannot be taken down: %w", err, k.cfg.NoHelper)
 		case held == "":
@@ -44,7 +44,7 @@ func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
 			})
 		}
 		for _, e := range full.Effects {
-			if e.Lease.State == netdb.Releasing {
+			if e.Lease.State == ipam.Releasing {
 				continue
 			}
 			if err := k.end(ctx, e.Lease, "the pool is changed, and has no place for it then"); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // list reads which namespaces there are.
@@ -33,14 +33,14 @@ func (k *Keeper) list(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) end(ctx context.Context, l *netdb.Lease, why string) error {
-	who := netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotBroken}
+func (k *Keeper) end(ctx context.Context, l *ipam.Lease, why string) error {
+	who := ipam.Who{Actor: ipam.ByReconciler, Reason: ipam.SlotBroken}
 	if k.cfg.Book.Slot(l.ID) != nil {
 		_, err := k.cfg.Book.BreakSlot(ctx, who, l.ID, why)
 		return err
 	}
 	_, err := k.cfg.Book.Release(ctx, who, l.ID, "", l.Rev)
-	if errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrStale) {
+	if errors.Is(err, ipam.ErrGone) || errors.Is(err, ipam.ErrStale) {
 		return nil
 	}
 	return err
@@ -69,7 +69,7 @@ func (k *Keeper) takeDown(ctx context.Context, path string) {
 
 // check compares slots that an earlier Keeper had made with their specs, each once; k.mu is held.
 func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
-	pools := make(map[string]*netdb.Pool)
+	pools := make(map[string]*ipam.Pool)
 	for i := range v.Pools {
 		pools[v.Pools[i].Pool.UID] = &v.Pools[i].Pool
 	}
@@ -82,7 +82,7 @@ func (k *Keeper) check(ctx context.Context, works *sync.WaitGroup, v View) {
 	}
 }
 
-func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot, p *netdb.Pool) {
+func (k *Keeper) checkOne(ctx context.Context, l *ipam.Lease, slot *ipam.Slot, p *ipam.Pool) {
 	within, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	diffs, err := k.cfg.Helper.Check(within, l, slot, p)
@@ -103,7 +103,7 @@ func (k *Keeper) checkOne(ctx context.Context, l *netdb.Lease, slot *netdb.Slot,
 }
 
 // makeNew reserves an address, and makes a slot with it.
-func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
+func (k *Keeper) makeNew(ctx context.Context, p *ipam.Pool, s ipam.NewSlot) {
 	within, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	l, err := k.reserve(within, p, s)
@@ -119,7 +119,7 @@ func (k *Keeper) makeNew(ctx context.Context, p *netdb.Pool, s netdb.NewSlot) {
 
 // make makes the slot of a lease. Where it cannot be made the lease ends, so that others get its
 // address.
-func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
+func (k *Keeper) make(ctx context.Context, l *ipam.Lease) {
 	slot, p := k.cfg.Book.Slot(l.ID), k.pool(l.PoolUID)
 	if slot == nil || slot.Claimed || p == nil {
 		return
@@ -137,7 +137,7 @@ func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
 	k.spaces[slot.Netns], k.checked[slot.Netns] = true, true
 	delete(k.takenDown, slot.Netns)
 	k.mu.Unlock()
-	err := k.cfg.Helper.Make(within, netdb.Who{Actor: netdb.ByReconciler, Reason: netdb.SlotReady}, l, slot, p)
+	err := k.cfg.Helper.Make(within, ipam.Who{Actor: ipam.ByReconciler, Reason: ipam.SlotReady}, l, slot, p)
 	switch {
 	case err == nil:
 		k.made(p, time.Since(began))
@@ -153,7 +153,7 @@ func (k *Keeper) make(ctx context.Context, l *netdb.Lease) {
 	}
 }
 
-func (k *Keeper) pool(uid string) *netdb.Pool {
+func (k *Keeper) pool(uid string) *ipam.Pool {
 	usage, _ := k.cfg.Book.Usage()
 	for i := range usage {
 		if usage[i].Pool.UID == uid {

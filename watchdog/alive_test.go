@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -21,7 +22,7 @@ type leash struct {
 	free chan struct{}
 }
 
-func (l *leash) Leases() ([]*netdb.Lease, int64) {
+func (l *leash) Leases() ([]*ipam.Lease, int64) {
 	if l.taut.Load() {
 		l.held.Store(true)
 		<-l.free
@@ -73,7 +74,7 @@ func TestAlive(t *testing.T) {
 	}
 
 	l := Reserve(t, real, "a")
-	if _, err := real.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+	if _, err := real.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-a"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := real.Release(ctx, client, l.ID, "", 0); err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -34,12 +34,12 @@ func TestAskedAgain(t *testing.T) {
 		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); let || why == "" || err != nil {
 			t.Errorf("reaped: %v, %q, %v", let, why, err)
 		}
-		if l := s.now(kept); l.State != netdb.Bound || l.Rev != kept.lease.Rev {
+		if l := s.now(kept); l.State != ipam.Bound || l.Rev != kept.lease.Rev {
 			t.Errorf("%s: %s", kept.name, story(s.changes(kept)))
 		}
 		s.Answered(s.now(kept), time.Nanosecond)
 		// Unless the watchdog, which tries now and then, comes first.
-		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); err != nil || !let && s.now(kept).State == netdb.Bound {
+		if let, why, err := s.Reap(ctx, s.now(kept), "absent"); err != nil || !let && s.now(kept).State == ipam.Bound {
 			t.Errorf("not reaped when its time was over: %q, %v", why, err)
 		}
 		s.cools(kept)

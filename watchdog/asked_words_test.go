@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // What is remembered of answers is as much as there are leases that wait to be
 // bound, however many were given.
 func TestWordsAreForgotten(t *testing.T) {
 	var a awaiting
-	now := netdb.Stamp{Boottime: time.Hour, BootID: "one"}
+	now := ipam.Stamp{Boottime: time.Hour, BootID: "one"}
 	for i := range 100_000 {
 		a.note(fmt.Sprint("ended-", i), answered{now, time.Hour})
 		a.end(fmt.Sprint("ended-", i))

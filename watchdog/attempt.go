@@ -8,13 +8,13 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // An attempt is one try to confirm that a lease's workload is gone.
 type attempt struct {
-	lease      *netdb.Lease
+	lease      *ipam.Lease
 	others     []Container // that belong to it, or did, beside the recorded ones
 	leases     *workload.Leases
 	claims     []Container        // that may belong to it by a label alone
@@ -26,7 +26,7 @@ type attempt struct {
 }
 
 // track makes the tracks agree with the leases that are to be confirmed.
-func (w *Watchdog) track(want map[string]*netdb.Lease) {
+func (w *Watchdog) track(want map[string]*ipam.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, t := range w.tracks {
@@ -41,7 +41,7 @@ func (w *Watchdog) track(want map[string]*netdb.Lease) {
 
 // follow opens the track of a lease, or a fresh one when the lease has
 // changed; w.mu is held.
-func (w *Watchdog) follow(l *netdb.Lease) {
+func (w *Watchdog) follow(l *ipam.Lease) {
 	t := w.tracks[l.ID]
 	if t == nil {
 		t = &track{lease: l}
@@ -131,9 +131,9 @@ func (w *Watchdog) wanted() (released []string, byPort bool) {
 }
 
 // releasing reads those of the leases that are releasing.
-func (w *Watchdog) releasing(ids []string) (out []*netdb.Lease) {
+func (w *Watchdog) releasing(ids []string) (out []*ipam.Lease) {
 	for _, id := range ids {
-		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == netdb.Releasing {
+		if l, err := w.cfg.Book.Lease(id); err == nil && l.State == ipam.Releasing {
 			out = append(out, l)
 		}
 	}
@@ -147,7 +147,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	a.facts = w.look(own, a.lease, a.others, a.reassigned, a.leases)
 	w.idle(own, a)
 	found := obstacles(a.lease, a.facts, false)
-	if len(found) == 0 && a.lease.State != netdb.Releasing {
+	if len(found) == 0 && a.lease.State != ipam.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)
 	}
 	late := own.Err() != nil
@@ -176,10 +176,10 @@ func (w *Watchdog) fail(a *attempt, found []obstacle) {
 	t := w.tracks[a.lease.ID]
 	t.busy, t.lease = false, a.lease
 	t.failed(found, time.Now(), a.asked)
-	if left := w.grace(a.lease); a.lease.State == netdb.Releasing && left > 0 {
+	if left := w.grace(a.lease); a.lease.State == ipam.Releasing && left > 0 {
 		t.wait = min(t.wait, left)
 	}
-	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == netdb.Releasing && waited >= w.cfg.ReleasingMax && !t.warned {
+	if waited := w.cfg.Now().Since(a.lease.Since); a.lease.State == ipam.Releasing && waited >= w.cfg.ReleasingMax && !t.warned {
 		t.warned = true
 		w.cfg.Log.Warn("a release is not confirmed for long", "addr", a.lease.Addr, "sandbox", a.lease.Sandbox,
 			"lease", a.lease.ID, "blocker", found[0].Kind, "detail", found[0].Detail, "for", waited.Round(time.Second))

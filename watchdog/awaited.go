@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // ErrAwaited keeps a lease that its owner has not bound yet.
@@ -29,14 +29,14 @@ type awaiting struct {
 
 // An answered is when a lease was answered, and how long its owner has to bind it.
 type answered struct {
-	at     netdb.Stamp
+	at     ipam.Stamp
 	within time.Duration
 }
 
 // leastRoom is how many entries are kept before the map is searched for those that are over.
 const leastRoom = 64
 
-func (w answered) counts(now netdb.Stamp) bool { return now.Since(w.at) < w.within }
+func (w answered) counts(now ipam.Stamp) bool { return now.Since(w.at) < w.within }
 
 func (a *awaiting) note(lease string, w answered) {
 	a.mu.Lock()
@@ -57,7 +57,7 @@ func (a *awaiting) end(lease string) {
 	delete(a.open, lease)
 }
 
-func (a *awaiting) stands(lease string, now netdb.Stamp) bool {
+func (a *awaiting) stands(lease string, now ipam.Stamp) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w, ok := a.open[lease]
@@ -68,7 +68,7 @@ func (a *awaiting) stands(lease string, now netdb.Stamp) bool {
 // time: until then it does not end because its workload is gone. It has to be
 // called before the lease is read from the book for the answer. What the owner
 // releases ends as ever.
-func (w *Watchdog) Answered(l *netdb.Lease, within time.Duration) {
+func (w *Watchdog) Answered(l *ipam.Lease, within time.Duration) {
 	w.answers.note(l.ID, answered{w.cfg.Now(), within})
 }
 
@@ -76,7 +76,7 @@ func (w *Watchdog) Answered(l *netdb.Lease, within time.Duration) {
 // from now on lives with its workload. It also notes from when on the lease
 // records its host interface: before is the lease as it was when the call that
 // bound it began, nil when it could not be read.
-func (w *Watchdog) Bound(before, l *netdb.Lease, began time.Time) {
+func (w *Watchdog) Bound(before, l *ipam.Lease, began time.Time) {
 	w.answers.end(l.ID)
 	w.plumbed.note(before, l, began)
 }
@@ -89,7 +89,7 @@ func (w *Watchdog) Ended(lease string) { w.answers.end(lease) }
 func (w *Watchdog) Awaited(lease string) bool { return w.answers.stands(lease, w.cfg.Now()) }
 
 // unawaited is unseen for a lease that was not released.
-func (w *Watchdog) unawaited(l *netdb.Lease, unseen func() error) func() error {
+func (w *Watchdog) unawaited(l *ipam.Lease, unseen func() error) func() error {
 	return func() error {
 		if w.Awaited(l.ID) {
 			return ErrAwaited

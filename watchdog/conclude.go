@@ -11,7 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -59,13 +59,13 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 		if len(found) == 0 {
 			found = besideOf(ctx, w.cfg.Ports, a.lease)
 		}
-		if a.lease.State == netdb.Releasing && len(found) > 0 {
+		if a.lease.State == ipam.Releasing && len(found) > 0 {
 			return w.quarantine(ctx, a, found, wire)
 		}
 		return found, nil
 	})
 	clean = w.sift(clean, func(a *attempt) ([]obstacle, error) {
-		if a.lease.State == netdb.Releasing {
+		if a.lease.State == ipam.Releasing {
 			return nil, nil
 		}
 		return w.releaseRemoved(ctx, a)
@@ -186,10 +186,10 @@ func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 
 // moved reports that the lease is not as it was when an action was decided.
 func moved(err error) bool {
-	return errors.Is(err, netdb.ErrStale) || errors.Is(err, netdb.ErrState) ||
-		errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrNotFound)
+	return errors.Is(err, ipam.ErrStale) || errors.Is(err, ipam.ErrState) ||
+		errors.Is(err, ipam.ErrGone) || errors.Is(err, ipam.ErrNotFound)
 }
 
-func (w *Watchdog) who(reason string) netdb.Who {
-	return netdb.Who{Actor: netdb.ByWatchdog, Reason: reason}
+func (w *Watchdog) who(reason string) ipam.Who {
+	return ipam.Who{Actor: ipam.ByWatchdog, Reason: reason}
 }

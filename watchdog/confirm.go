@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -42,7 +42,7 @@ type facts struct {
 // obstacles says what of a lease's workload is left, and what could not be
 // asked; nothing when its removal is confirmed. Without deep, the list and
 // the wire are left out: what comes first must be gone first.
-func obstacles(l *netdb.Lease, f facts, deep bool) []obstacle {
+func obstacles(l *ipam.Lease, f facts, deep bool) []obstacle {
 	out := ofContainers(l, f)
 	if deep {
 		out = append(out, ofList(f)...)
@@ -54,7 +54,7 @@ func obstacles(l *netdb.Lease, f facts, deep bool) []obstacle {
 	return out
 }
 
-func ofContainers(l *netdb.Lease, f facts) (out []obstacle) {
+func ofContainers(l *ipam.Lease, f facts) (out []obstacle) {
 	if !f.runtime {
 		if n := len(l.Containers); n > 0 {
 			out = append(out, obstruct(KindRuntime, "it records %d containers, and no runtime is configured to ask about them", n))

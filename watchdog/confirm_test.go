@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 var c1, c2 = Container{Namespace: "default", ID: "c1"}, Container{Namespace: "default", ID: "c2"}
@@ -26,48 +26,48 @@ func kinds(found []obstacle) string {
 // every other line names what stands in the way.
 func TestConfirmed(t *testing.T) {
 	addr := netip.MustParseAddr("10.8.64.2")
-	lease := func() *netdb.Lease {
-		return &netdb.Lease{Addr: addr, ID: "L", State: netdb.Releasing, Containers: []netdb.Container{netdb.Container(c1)}}
+	lease := func() *ipam.Lease {
+		return &ipam.Lease{Addr: addr, ID: "L", State: ipam.Releasing, Containers: []ipam.Container{ipam.Container(c1)}}
 	}
 	// all asked, nothing there
 	asked := func() facts {
 		return facts{runtime: true, looks: map[Container]answer{c1: {}}, ports: true, listed: true, wire: &census.Answer{Addr: addr}}
 	}
 	for name, tt := range map[string]struct {
-		change func(*netdb.Lease, *facts)
+		change func(*ipam.Lease, *facts)
 		want   string
 		says   string // in the first
 	}{
-		"everybody was asked, nothing is left": {func(*netdb.Lease, *facts) {}, "", ""},
-		"nobody was asked":                     {func(_ *netdb.Lease, f *facts) { *f = facts{runtime: true} }, "runtime runtime port silent", "c1 was not asked"},
-		"nobody was asked, no runtime":         {func(_ *netdb.Lease, f *facts) { *f = facts{} }, "runtime port silent", "no runtime is configured"},
-		"no runtime, and containers recorded":  {func(_ *netdb.Lease, f *facts) { f.runtime = false }, "runtime", "records 1 containers"},
-		"no runtime, and no containers":        {func(l *netdb.Lease, f *facts) { l.Containers, f.runtime, f.looks, f.listed = nil, false, nil, false }, "", ""},
-		"a record": {func(_ *netdb.Lease, f *facts) {
+		"everybody was asked, nothing is left": {func(*ipam.Lease, *facts) {}, "", ""},
+		"nobody was asked":                     {func(_ *ipam.Lease, f *facts) { *f = facts{runtime: true} }, "runtime runtime port silent", "c1 was not asked"},
+		"nobody was asked, no runtime":         {func(_ *ipam.Lease, f *facts) { *f = facts{} }, "runtime port silent", "no runtime is configured"},
+		"no runtime, and containers recorded":  {func(_ *ipam.Lease, f *facts) { f.runtime = false }, "runtime", "records 1 containers"},
+		"no runtime, and no containers":        {func(l *ipam.Lease, f *facts) { l.Containers, f.runtime, f.looks, f.listed = nil, false, nil, false }, "", ""},
+		"a record": {func(_ *ipam.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
 			f.seen = []census.Sighting{{Witness: census.Runtime, Namespace: "default", Container: "c1", Task: "stopped"}}
 		}, "container", "container default/c1 is there (task stopped)"},
-		"a task without a record":            {func(_ *netdb.Lease, f *facts) { f.looks[c1] = answer{Look: Look{Task: "running"}} }, "task", "default/c1 has no record any more, but a task (running)"},
-		"a task that cannot be asked":        {func(_ *netdb.Lease, f *facts) { f.looks[c1] = answer{err: errBroken} }, "runtime", errBroken.Error()},
-		"an answer with an error counts not": {func(_ *netdb.Lease, f *facts) { f.looks[c1] = answer{Look{Found: true}, errBroken} }, "runtime", "could not be asked"},
-		"the second container was not asked": {func(l *netdb.Lease, _ *facts) { l.Containers = append(l.Containers, netdb.Container(c2)) }, "runtime", "default/c2 was not asked"},
-		"one that was met and not recorded":  {func(_ *netdb.Lease, f *facts) { f.looks[c2] = answer{Look: Look{Found: true}} }, "container", "default/c2"},
-		"one that only the list shows":       {func(_ *netdb.Lease, f *facts) { f.list = []Container{c2} }, "container", "default/c2 is there"},
-		"found by both ways, told once": {func(_ *netdb.Lease, f *facts) {
+		"a task without a record":            {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{Look: Look{Task: "running"}} }, "task", "default/c1 has no record any more, but a task (running)"},
+		"a task that cannot be asked":        {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{err: errBroken} }, "runtime", errBroken.Error()},
+		"an answer with an error counts not": {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{Look{Found: true}, errBroken} }, "runtime", "could not be asked"},
+		"the second container was not asked": {func(l *ipam.Lease, _ *facts) { l.Containers = append(l.Containers, ipam.Container(c2)) }, "runtime", "default/c2 was not asked"},
+		"one that was met and not recorded":  {func(_ *ipam.Lease, f *facts) { f.looks[c2] = answer{Look: Look{Found: true}} }, "container", "default/c2"},
+		"one that only the list shows":       {func(_ *ipam.Lease, f *facts) { f.list = []Container{c2} }, "container", "default/c2 is there"},
+		"found by both ways, told once": {func(_ *ipam.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
 			f.list = []Container{c1}
 		}, "container", "default/c1"},
-		"no list":                   {func(_ *netdb.Lease, f *facts) { f.listed, f.listErr = false, errBroken }, "runtime", "could not be listed"},
-		"a port":                    {func(_ *netdb.Lease, f *facts) { f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}} }, "port", "veth1 is a port of rt0"},
-		"ports that cannot be read": {func(_ *netdb.Lease, f *facts) { f.portErr = errBroken }, "port", "could not be read"},
-		"news that cannot be read":  {func(_ *netdb.Lease, f *facts) { f.newsErr = errBroken }, "silent", "news"},
-		"seen on the wire": {func(_ *netdb.Lease, f *facts) {
+		"no list":                   {func(_ *ipam.Lease, f *facts) { f.listed, f.listErr = false, errBroken }, "runtime", "could not be listed"},
+		"a port":                    {func(_ *ipam.Lease, f *facts) { f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}} }, "port", "veth1 is a port of rt0"},
+		"ports that cannot be read": {func(_ *ipam.Lease, f *facts) { f.portErr = errBroken }, "port", "could not be read"},
+		"news that cannot be read":  {func(_ *ipam.Lease, f *facts) { f.newsErr = errBroken }, "silent", "news"},
+		"seen on the wire": {func(_ *ipam.Lease, f *facts) {
 			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns, Netns: "nsid:7", Port: "veth1"}}
 		}, "sighting", "the netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
-		"a silent witness": {func(_ *netdb.Lease, f *facts) {
+		"a silent witness": {func(_ *ipam.Lease, f *facts) {
 			f.wire.Silent = []census.Silence{{Witness: census.Host, Reason: "closed"}}
 		}, "silent", "the host witness cannot answer: closed"},
-		"everything at once, what is to be done first comes first": {func(_ *netdb.Lease, f *facts) {
+		"everything at once, what is to be done first comes first": {func(_ *ipam.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
 			f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}}
 			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns}}
@@ -162,10 +162,10 @@ func TestNewRefuses(t *testing.T) {
 // Without a runtime a lease with containers is never said to be gone.
 func TestGoneWithoutARuntime(t *testing.T) {
 	w, _, _ := newWatchdog(t)
-	if gone, err := w.Gone(ctx, &netdb.Lease{Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}}, nil); gone || !errors.Is(err, errNoRuntime) {
+	if gone, err := w.Gone(ctx, &ipam.Lease{Containers: []ipam.Container{{Namespace: "default", ID: "c1"}}}, nil); gone || !errors.Is(err, errNoRuntime) {
 		t.Errorf("gone: %v, %v", gone, err)
 	}
-	if gone, err := w.Gone(ctx, &netdb.Lease{}, nil); gone || err != nil {
+	if gone, err := w.Gone(ctx, &ipam.Lease{}, nil); gone || err != nil {
 		t.Errorf("a lease without containers is gone: %v, %v", gone, err)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -21,8 +21,8 @@ type containerIndex struct {
 // A use is since when a bound lease has recorded a container last of all: rev is
 // that of the lease when this was read first.
 type use struct {
-	since netdb.Stamp // of its state
-	last  netdb.Container
+	since ipam.Stamp // of its state
+	last  ipam.Container
 	rev   int64
 }
 
@@ -72,11 +72,11 @@ func (r *containerIndex) read(all []Record, rev int64) {
 
 // use notes since when the leases are used as they are. Their revision would not do:
 // a conflict that is noted changes it, and nothing of the use.
-func (r *containerIndex) use(rows []*netdb.Lease) {
+func (r *containerIndex) use(rows []*ipam.Lease) {
 	old := r.uses
 	r.uses = make(map[string]use, len(old))
 	for _, l := range rows {
-		if l.State != netdb.Bound || len(l.Containers) == 0 {
+		if l.State != ipam.Bound || len(l.Containers) == 0 {
 			continue
 		}
 		now := use{since: l.Since, last: l.Containers[len(l.Containers)-1], rev: l.Rev}
@@ -123,7 +123,7 @@ func (r *containerIndex) left(c Container, rev int64) bool {
 
 // of returns the containers that belong to a lease; with past, also those that
 // were there.
-func (r *containerIndex) of(l *netdb.Lease, x *workload.Leases, past bool) []Container {
+func (r *containerIndex) of(l *ipam.Lease, x *workload.Leases, past bool) []Container {
 	var out []Container
 	for _, m := range r.all.Of(l, x) {
 		if past || m.seen == r.readings {
@@ -135,15 +135,15 @@ func (r *containerIndex) of(l *netdb.Lease, x *workload.Leases, past bool) []Con
 
 // awaited returns the containers that may be about to use a lease which is not
 // bound yet.
-func (r *containerIndex) awaited(l *netdb.Lease, x *workload.Leases) []Container {
+func (r *containerIndex) awaited(l *ipam.Lease, x *workload.Leases) []Container {
 	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).Record) })
 }
 
 // claims returns those of a released lease's containers that only their owner label
 // gives to it, and that never had a task as far as the board has shown: anyone who may
 // write records can make one.
-func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
-	if l.State != netdb.Releasing {
+func (r *containerIndex) claims(l *ipam.Lease, of []Container) []Container {
+	if l.State != ipam.Releasing {
 		return nil
 	}
 	var out []Container
@@ -158,7 +158,7 @@ func (r *containerIndex) claims(l *netdb.Lease, of []Container) []Container {
 
 // reassigned returns those of the containers that a lease records which are there and
 // belong to another lease by now.
-func (r *containerIndex) reassigned(l *netdb.Lease, x *workload.Leases) map[Container]bool {
+func (r *containerIndex) reassigned(l *ipam.Lease, x *workload.Leases) map[Container]bool {
 	var out map[Container]bool
 	for _, c := range l.Containers {
 		if r.there(c) && x.Judge(l, r.member(c).Record) == workload.Another {
@@ -178,7 +178,7 @@ func (r *containerIndex) reassigned(l *netdb.Lease, x *workload.Leases) map[Cont
 // that is still to be made does not count, though one of its name was there for an
 // earlier lease, or before the sandbox was resumed. Of a paused lease it is never
 // true: a hibernated sandbox has no container.
-func (r *containerIndex) containersGone(l *netdb.Lease, others func() *workload.Leases) bool {
+func (r *containerIndex) containersGone(l *ipam.Lease, others func() *workload.Leases) bool {
 	u, bound := r.uses[l.ID]
 	if !bound || !r.left(u.last, u.rev) {
 		return false

@@ -8,24 +8,24 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // born makes a lease of one boot, so many seconds after it.
-func born(id, sandbox string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
-	l := &netdb.Lease{ID: id, Rev: 7, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
-		Created: netdb.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
+func born(id, sandbox string, at int, change ...func(*ipam.Lease)) *ipam.Lease {
+	l := &ipam.Lease{ID: id, Rev: 7, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: ipam.Bound,
+		Created: ipam.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
 	for _, c := range change {
 		c(l)
 	}
 	return l
 }
 
-func records(ids ...string) func(*netdb.Lease) {
-	return func(l *netdb.Lease) {
+func records(ids ...string) func(*ipam.Lease) {
+	return func(l *ipam.Lease) {
 		for _, id := range ids {
-			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
 		}
 	}
 }
@@ -46,7 +46,7 @@ func work(id, sandbox, lease string) Record {
 // G7: what blocks no release is a label alone, without a task, and idle or beyond the
 // grace of the release, whether the attempt, the board or neither has seen it.
 func TestG7WhatBlocksNoRelease(t *testing.T) {
-	l := born("L", "a", 1, records("recorded"), func(l *netdb.Lease) { l.State = netdb.Releasing })
+	l := born("L", "a", 1, records("recorded"), func(l *ipam.Lease) { l.State = ipam.Releasing })
 	alone, named := work("c", "a", ""), work("c", "a", "L")
 	tasked, recorded := alone, work("recorded", "a", "")
 	tasked.Task = true
@@ -68,7 +68,7 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 		"with the lease's id, beyond the grace":   {attempt{over: true}, []Record{named}, []Record{named}, false},
 		"recorded by the lease, beyond the grace": {attempt{over: true}, []Record{recorded}, []Record{recorded}, false},
 	} {
-		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*netdb.Lease{l})
+		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*ipam.Lease{l})
 		if got := tt.a.ignored(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {
 			t.Errorf("%s: blocks no release %v, want %v", name, got, tt.want)
 		}
@@ -78,11 +78,11 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 // A bound lease is forsaken only when the container that it records last was there
 // while it did, and nothing of it is.
 func TestForsaken(t *testing.T) {
-	next := born("M", "a", 9, records("c2"), func(l *netdb.Lease) { l.UID = "a2" })
+	next := born("M", "a", 9, records("c2"), func(l *ipam.Lease) { l.UID = "a2" })
 	for name, tt := range map[string]struct {
-		lease      *netdb.Lease
+		lease      *ipam.Lease
 		was, there []Record
-		others     []*netdb.Lease
+		others     []*ipam.Lease
 		want       bool
 		seenAt     int64
 	}{
@@ -91,14 +91,14 @@ func TestForsaken(t *testing.T) {
 		"only the last was seen":      {born("L", "a", 1, records("c1", "c2")), []Record{work("c2", "", "")}, nil, nil, true, 7},
 		"one is there":                {born("L", "a", 1, records("c1", "c2")), []Record{work("c1", "", "")}, []Record{work("c2", "", "")}, nil, false, 7},
 		"one that is not recorded is": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, []Record{work("c3", "a", "")}, nil, false, 7},
-		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, []Record{work("c2", "a", "")}, []*netdb.Lease{next}, true, 7},
+		"only the next incarnation's": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, []Record{work("c2", "a", "")}, []*ipam.Lease{next}, true, 7},
 		"it records none":             {born("L", "a", 1), []Record{work("c1", "a", "")}, nil, nil, false, 7},
-		"it is paused":                {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Paused }), []Record{work("c1", "", "")}, nil, nil, false, 7},
-		"it is reserved":              {born("L", "a", 1, records("c1"), func(l *netdb.Lease) { l.State = netdb.Reserved }), []Record{work("c1", "", "")}, nil, nil, false, 7},
+		"it is paused":                {born("L", "a", 1, records("c1"), func(l *ipam.Lease) { l.State = ipam.Paused }), []Record{work("c1", "", "")}, nil, nil, false, 7},
+		"it is reserved":              {born("L", "a", 1, records("c1"), func(l *ipam.Lease) { l.State = ipam.Reserved }), []Record{work("c1", "", "")}, nil, nil, false, 7},
 		"it was there for an earlier lease, or before a resume": {born("L", "a", 1, records("c1")), []Record{work("c1", "a", "")}, nil, nil, false, 6},
 	} {
 		r := newIndex(nil)
-		r.use([]*netdb.Lease{tt.lease})
+		r.use([]*ipam.Lease{tt.lease})
 		r.read(tt.was, tt.seenAt)
 		r.read(tt.there, 9)
 		if got := r.containersGone(tt.lease, func() *workload.Leases { return workload.NewLeases(append(tt.others, tt.lease)) }); got != tt.want {
@@ -111,13 +111,13 @@ func TestForsaken(t *testing.T) {
 // conflict that was noted, and through a container that took another's place without
 // a word that the first has gone. A container that is recorded anew is awaited.
 func TestW9ForsakenThroughChanges(t *testing.T) {
-	at := func(rev int64, ids ...string) *netdb.Lease {
-		return born("L", "a", 1, records(ids...), func(l *netdb.Lease) { l.Rev = rev })
+	at := func(rev int64, ids ...string) *ipam.Lease {
+		return born("L", "a", 1, records(ids...), func(l *ipam.Lease) { l.Rev = rev })
 	}
 	resumed := at(8, "c1")
-	resumed.Since = netdb.Stamp{BootID: "one", Boottime: time.Minute}
+	resumed.Since = ipam.Stamp{BootID: "one", Boottime: time.Minute}
 	type step struct {
-		lease *netdb.Lease
+		lease *ipam.Lease
 		there string // the only container there is
 	}
 	for name, tt := range map[string]struct {
@@ -138,11 +138,11 @@ func TestW9ForsakenThroughChanges(t *testing.T) {
 			if s.there != "" {
 				there = []Record{work(s.there, "a", "")}
 			}
-			r.use([]*netdb.Lease{s.lease})
+			r.use([]*ipam.Lease{s.lease})
 			r.read(there, s.lease.Rev)
 		}
 		last := tt.steps[len(tt.steps)-1].lease
-		if got := r.containersGone(last, func() *workload.Leases { return workload.NewLeases([]*netdb.Lease{last}) }); got != tt.want {
+		if got := r.containersGone(last, func() *workload.Leases { return workload.NewLeases([]*ipam.Lease{last}) }); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestTheIndexRemembers(t *testing.T) {
 	if r.there(c1) || !r.left(c1, 0) || r.left(c1, 1) || r.past() != 2 || r.present != 1 {
 		t.Errorf("c1 there %v, left %v; %d of the past, %d present", r.there(c1), r.left(c1, 0), r.past(), r.present)
 	}
-	r.forget(recordedIn([]*netdb.Lease{l}))
+	r.forget(recordedIn([]*ipam.Lease{l}))
 	if got := names(r.of(l, new(workload.Leases), true)); got != "c1" || !r.there(Container{Namespace: "default", ID: "moved"}) || r.past() != 1 {
 		t.Errorf("after forgetting there was %q, of %+v", got, r.all)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 const (
@@ -28,8 +28,8 @@ const (
 
 // A track is what is remembered of a lease between two attempts to confirm.
 type track struct {
-	lease *netdb.Lease
-	newer *netdb.Lease // as it was read while an attempt was under way
+	lease *ipam.Lease
+	newer *ipam.Lease // as it was read while an attempt was under way
 
 	busy   bool // an attempt is under way
 	slow   bool // the last one ended by its timeout
@@ -60,7 +60,7 @@ func (t *track) due(lifted bool) (at time.Time, asked bool) {
 // failed notes what an attempt found.
 func (t *track) failed(found []obstacle, now time.Time, asked bool) {
 	most := lastWait
-	if t.lease.State != netdb.Releasing || !slices.ContainsFunc(found, obstacle.unannounced) {
+	if t.lease.State != ipam.Releasing || !slices.ContainsFunc(found, obstacle.unannounced) {
 		most = stuckWait
 	}
 	same := slices.EqualFunc(found, t.found, func(a, b obstacle) bool {
@@ -89,7 +89,7 @@ func (o obstacle) unannounced() bool {
 }
 
 // fresh forgets the attempts, because the lease is another one now.
-func (t *track) fresh(l *netdb.Lease) {
+func (t *track) fresh(l *ipam.Lease) {
 	t.lease, t.found, t.ended, t.wait, t.pause, t.slow, t.warned = l, nil, time.Time{}, 0, 0, false, false
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 func found(kind string, at ...any) obstacle {
@@ -72,7 +72,7 @@ func TestLifted(t *testing.T) {
 // bound, and never go faster than the pause when news does.
 func TestDue(t *testing.T) {
 	now := time.Unix(1_750_000_000, 0)
-	tr := &track{lease: &netdb.Lease{State: netdb.Releasing}}
+	tr := &track{lease: &ipam.Lease{State: ipam.Releasing}}
 	if at, _ := tr.due(false); !at.IsZero() {
 		t.Errorf("the first is due at %v, want at once", at)
 	}
@@ -99,7 +99,7 @@ func TestDue(t *testing.T) {
 	if at, _ := tr.due(false); at.Sub(now) != firstWait {
 		t.Errorf("after progress it waits %v", at.Sub(now))
 	}
-	kept := &track{lease: &netdb.Lease{State: netdb.Bound}}
+	kept := &track{lease: &ipam.Lease{State: ipam.Bound}}
 	for what, most := range map[*obstacle]time.Duration{
 		{Blocker: Blocker{Kind: KindRuntime}}: lastWait, {Blocker: Blocker{Kind: KindUnconfirmed}}: lastWait,
 		{Blocker: Blocker{Kind: KindPort}}: lastWait, {Blocker: Blocker{Kind: KindPort}, port: "veth1"}: stuckWait,
@@ -119,7 +119,7 @@ func TestDue(t *testing.T) {
 
 // What was read during an attempt is what the next one is about.
 func TestRenew(t *testing.T) {
-	bound, let := &netdb.Lease{ID: "L", Rev: 7, State: netdb.Bound}, &netdb.Lease{ID: "L", Rev: 8, State: netdb.Releasing}
+	bound, let := &ipam.Lease{ID: "L", Rev: 7, State: ipam.Bound}, &ipam.Lease{ID: "L", Rev: 8, State: ipam.Releasing}
 	tr := &track{lease: bound, newer: let, found: []obstacle{found(KindPort)}, ended: time.Now(), warned: true}
 	tr.renew()
 	if at, _ := tr.due(false); tr.lease != let || tr.newer != nil || len(tr.found) != 0 || !at.IsZero() || tr.warned {

@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // InstanceBook is what an [Instance] needs of the lease book.
 type InstanceBook interface {
 	Rev() int64
 	Runtime() string
-	NoteRuntime(ctx context.Context, who netdb.Who, id string, anyway bool) error
-	Leases() (rows []*netdb.Lease, rev int64)
+	NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway bool) error
+	Leases() (rows []*ipam.Lease, rev int64)
 }
 
 // An Instance knows in which runtime the book's containers are, and which one
@@ -83,9 +83,9 @@ func (i *Instance) Meet(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
-	err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, id, false)
+	err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, id, false)
 	switch {
-	case errors.Is(err, netdb.ErrOtherRuntime):
+	case errors.Is(err, ipam.ErrOtherRuntime):
 		i.rev = rev
 		return i.refuse(known, id)
 	case err != nil:
@@ -162,7 +162,7 @@ func (i *Instance) Has(ctx context.Context, id string, list func(context.Context
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
 	before := id + metadataLost + i.whole.UTC().Format(time.RFC3339Nano)
-	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, before, true); err != nil {
+	if err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, before, true); err != nil {
 		return fmt.Errorf("note that containerd has lost its metadata: %w", err)
 	}
 	i.log.Warn("the runtime has lost its metadata: nothing is released on its word", "runtime", id,
@@ -172,7 +172,7 @@ func (i *Instance) Has(ctx context.Context, id string, list func(context.Context
 
 // missing returns the namespaces of recorded containers that were seen until now,
 // when none of those that leases record is there.
-func (i *Instance) missing(rows []*netdb.Lease, namespaces []string) []string {
+func (i *Instance) missing(rows []*ipam.Lease, namespaces []string) []string {
 	seen := newIndex(onBoard(i.board.By(census.Runtime)))
 	missing := make(map[string]bool)
 	for c := range inUse(rows) {
@@ -208,7 +208,7 @@ func (i *Instance) Shown(ctx context.Context, id string) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, noteWithin)
 		defer cancel()
-		if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByWatchdog}, id, true); err != nil {
+		if err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, id, true); err != nil {
 			return fmt.Errorf("note that containerd has its metadata: %w", err)
 		}
 		i.believe(id)
@@ -219,10 +219,10 @@ func (i *Instance) Shown(ctx context.Context, id string) error {
 }
 
 // inUse yields the containers that leases record which may have a workload.
-func inUse(rows []*netdb.Lease) iter.Seq[Container] {
+func inUse(rows []*ipam.Lease) iter.Seq[Container] {
 	return func(yield func(Container) bool) {
 		for _, l := range rows {
-			if !l.State.Open() && l.State != netdb.Releasing {
+			if !l.State.Open() && l.State != ipam.Releasing {
 				continue
 			}
 			for _, c := range l.Containers {
@@ -270,7 +270,7 @@ func (i *Instance) Accept(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
-	if err := i.book.NoteRuntime(ctx, netdb.Who{Actor: netdb.ByOperator}, met, true); err != nil {
+	if err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByOperator}, met, true); err != nil {
 		return err
 	}
 	i.believe(met)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -27,7 +28,7 @@ func TestF26WhatIsNoLossOfMetadata(t *testing.T) {
 	}
 	bind := func(s steps, name string) {
 		l := netdbtest.Reserve(s, s.book, name)
-		if _, err := s.book.Bind(ctx, netdbtest.Who(netdb.ByClient, "bound"), l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "tenant", ID: name}}}); err != nil {
+		if _, err := s.book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "tenant", ID: name}}}); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -40,18 +40,18 @@ func TestTheListSpeaksWhereTheBoardLags(t *testing.T) {
 		pool := s.book.Pools()[0]
 		for _, tt := range []struct {
 			id     string
-			labels func(*netdb.Lease) map[string]string
+			labels func(*ipam.Lease) map[string]string
 			record bool
 		}{
-			{"by-lease", func(l *netdb.Lease) map[string]string { return map[string]string{"ipamd.dev/lease-id": l.ID} }, false},
-			{"by-owner", func(l *netdb.Lease) map[string]string {
+			{"by-lease", func(l *ipam.Lease) map[string]string { return map[string]string{"ipamd.dev/lease-id": l.ID} }, false},
+			{"by-owner", func(l *ipam.Lease) map[string]string {
 				return map[string]string{"runtime.computer/entity-id": l.Sandbox}
 			}, false},
-			{"by-id", func(*netdb.Lease) map[string]string { return nil }, true},
+			{"by-id", func(*ipam.Lease) map[string]string { return nil }, true},
 		} {
-			n := netdb.Binding{HostInterface: "veth-" + tt.id}
+			n := ipam.Binding{HostInterface: "veth-" + tt.id}
 			if tt.record {
-				n.Containers = []netdb.Container{{Namespace: space, ID: tt.id}}
+				n.Containers = []ipam.Container{{Namespace: space, ID: tt.id}}
 			}
 			b := s.leased(pool, "sandbox-"+tt.id, "sandbox-"+tt.id, "eth0", n)
 			begins := func() { d.Create(t, ctrdtest.Spec{Namespace: space, ID: tt.id, Labels: tt.labels(b.lease)}) }

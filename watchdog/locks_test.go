@@ -9,6 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -51,14 +52,14 @@ func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
 		}
 	})
 	l := Reserve(t, book, "a")
-	if _, err := book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth-a"}); err != nil {
+	if _, err := book.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-a"}); err != nil {
 		t.Fatal(err)
 	}
 	run, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- w.Run(run) }()
 	released, _, err := w.Release(ctx, client, l.ID, "", 0)
-	if err != nil || released.State != netdb.Releasing {
+	if err != nil || released.State != ipam.Releasing {
 		t.Fatalf("released to %+v, %v", released, err)
 	}
 	realtest.Eventually(t, time.Minute, "its port to keep it", func() bool { return w.Blocked()[KindPort] == 1 })
@@ -88,7 +89,7 @@ type slowBook struct {
 	asked, free chan struct{}
 }
 
-func (b slowBook) NoteRuntime(context.Context, netdb.Who, string, bool) error {
+func (b slowBook) NoteRuntime(context.Context, ipam.Who, string, bool) error {
 	close(b.asked)
 	<-b.free
 	return netdb.ErrReadOnly

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // look asks the runtime, by id, about the containers that a lease records and
 // about others that were once seen to belong to it, and the kernel about its
 // ports. It does not ask about the reassigned, which are another lease's by now.
-func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container, reassigned map[Container]bool, x *workload.Leases) facts {
+func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, reassigned map[Container]bool, x *workload.Leases) facts {
 	f := facts{runtime: w.cfg.Runtime != nil, reassigned: reassigned}
 	if f.runtime {
 		f.looks = make(map[Container]answer)
@@ -39,8 +39,8 @@ func (w *Watchdog) look(ctx context.Context, l *netdb.Lease, others []Container,
 }
 
 // trace asks the kernel what is left of a lease's sandbox.
-func trace(ctx context.Context, ports Ports, l *netdb.Lease, x *workload.Leases) (workload.Trace, error) {
-	at := x.LastKnown(l, netdb.Now().BootID)
+func trace(ctx context.Context, ports Ports, l *ipam.Lease, x *workload.Leases) (workload.Trace, error) {
+	at := x.LastKnown(l, ipam.Now().BootID)
 	left, err := ports.Remains(ctx, at, l.Covers)
 	return workload.Trace{Lease: l, At: at, Remains: left, Leases: x}, err
 }
@@ -56,7 +56,7 @@ const (
 )
 
 // grace is what is left of claimGrace for a release.
-func (w *Watchdog) grace(l *netdb.Lease) time.Duration {
+func (w *Watchdog) grace(l *ipam.Lease) time.Duration {
 	return claimGrace - w.cfg.Now().Since(l.Since)
 }
 
@@ -104,7 +104,7 @@ func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
 
 // add adds to the facts which containers belong to the lease by the
 // runtime's list, and what the witnesses say about its address.
-func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire census.Answer) {
+func (f *facts) add(l *ipam.Lease, x *workload.Leases, in inventory, wire census.Answer) {
 	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.newsErr
 	f.list = in.there.of(l, x, false)
 	f.wire = &wire
@@ -112,7 +112,7 @@ func (f *facts) add(l *netdb.Lease, x *workload.Leases, in inventory, wire censu
 
 // besideOf says what has the lease's address in a namespace that no witness reads. It is asked after the
 // board: what is unplugged in between is found by the one or by the other.
-func besideOf(ctx context.Context, ports Ports, l *netdb.Lease) []obstacle {
+func besideOf(ctx context.Context, ports Ports, l *ipam.Lease) []obstacle {
 	at, err := ports.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: true, MAC: l.MAC})
 	for _, says := range at {
 		return []obstacle{obstruct(KindSighting, "%s", says)}

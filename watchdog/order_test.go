@@ -8,7 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -69,7 +69,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		for _, b := range all {
 			s.cools(b)
 			for _, c := range s.changes(b) {
-				if reusable := c.To == netdb.Cooling || c.To == netdb.Free; reusable && c.At.Boottime < last[b] {
+				if reusable := c.To == ipam.Cooling || c.To == ipam.Free; reusable && c.At.Boottime < last[b] {
 					t.Errorf("%s was reusable %v before its last container's removal began: %s",
 						b.name, last[b]-c.At.Boottime, story(s.changes(b)))
 				}
@@ -98,7 +98,7 @@ func TestAStuckShimHoldsUpNoOther(t *testing.T) {
 			s.release(b)
 			s.cools(b)
 		}
-		if l := s.now(stuck); l.State != netdb.Releasing {
+		if l := s.now(stuck); l.State != ipam.Releasing {
 			t.Errorf("the stuck one is %s", l.State)
 		}
 	})
@@ -130,11 +130,11 @@ func TestReleasedAddressStaysOnTheWire(t *testing.T) {
 			tt.by(s, b)
 			s.eventually("it is seen", func() bool { return len(s.board.About(b.lease.Addr).Seen) > 0 })
 			s.release(b)
-			if l := s.now(b); l.State != netdb.Releasing {
+			if l := s.now(b); l.State != ipam.Releasing {
 				t.Fatalf("with its own container there it is %s", l.State)
 			}
 			s.d.Delete(t, space, "c1")
-			s.eventually("it is quarantined", func() bool { return s.now(b).State == netdb.Quarantined })
+			s.eventually("it is quarantined", func() bool { return s.now(b).State == ipam.Quarantined })
 			if l := s.now(b); l.Reason != tt.reason || len(l.Evidence) == 0 || l.Sandbox != "a" {
 				t.Errorf("quarantined as %+v", l)
 			}
@@ -158,7 +158,7 @@ func TestNoBridgeConfirmsNothing(t *testing.T) {
 		found := s.Blockers(s.now(b))
 		return len(found) > 0 && found[0].Kind == watchdog.KindSilent
 	})
-	if silent := s.board.Silent(); s.now(b).State != netdb.Releasing || silent[0].Witness == census.Runtime {
+	if silent := s.board.Silent(); s.now(b).State != ipam.Releasing || silent[0].Witness == census.Runtime {
 		t.Fatalf("it is %s, silent %+v", s.now(b).State, silent)
 	}
 	s.ns.Bridge("rt0", "10.8.64.1/24")

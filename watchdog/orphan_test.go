@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/ownertest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/orphans"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -30,13 +30,13 @@ func TestAnOrphansAddressCools(t *testing.T) {
 		sweeper, err := orphans.New(orphans.Config{
 			Owner: client, Runtime: s.runtime, Book: s.book, Board: s.board, Awaited: func(string) bool { return false },
 			Every: 20 * time.Millisecond, Grace: time.Nanosecond, Parallel: 4,
-			Remove: true, KillWait: 50 * time.Millisecond, Timeout: soon, Now: netdb.Now,
+			Remove: true, KillWait: 50 * time.Millisecond, Timeout: soon, Now: ipam.Now,
 		})
 		s.check(err)
 		s.run(sweeper.Run)
 		s.eventually("its containers are removed and its lease released", func() bool {
 			l := s.now(a)
-			return l.State == netdb.Releasing || l.State == netdb.Cooling
+			return l.State == ipam.Releasing || l.State == ipam.Cooling
 		})
 		left, err := s.runtime.List(ctx)
 		s.check(err)
@@ -45,7 +45,7 @@ func TestAnOrphansAddressCools(t *testing.T) {
 		}
 		a.port.Close()
 		s.cools(a)
-		if l := s.now(other); l.State != netdb.Bound {
+		if l := s.now(other); l.State != ipam.Bound {
 			t.Errorf("another's lease is %s", l.State)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/watchdog/owner"
@@ -68,7 +68,7 @@ func TestW5AnOwnerThatHangsIsAskedOnce(t *testing.T) {
 		if let || err != nil || !strings.Contains(why, "could not be asked") {
 			t.Fatalf("let go %v, %q, %v", let, why, err)
 		}
-		if now, _ := s.book.At(l.Addr); now.State != netdb.Reserved {
+		if now, _ := s.book.At(l.Addr); now.State != ipam.Reserved {
 			t.Fatalf("it is %s", now.State)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // plumbed has the time from which on each lease records its host interface, as far
@@ -28,7 +28,7 @@ type plumbing struct {
 
 // note records that a bind which began at a time gave a lease its host interface. Of
 // two at the same time the first counts.
-func (p *plumbed) note(before, l *netdb.Lease, began time.Time) {
+func (p *plumbed) note(before, l *ipam.Lease, began time.Time) {
 	if before == nil || l.HostInterface == "" || before.HostInterface == l.HostInterface {
 		return
 	}
@@ -45,7 +45,7 @@ func (p *plumbed) note(before, l *netdb.Lease, began time.Time) {
 
 // since is when a lease began to record the host interface that it records, or
 // the zero time when that is not known.
-func (p *plumbed) since(l *netdb.Lease) time.Time {
+func (p *plumbed) since(l *ipam.Lease) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if was, known := p.leases[l.ID]; known && was.host == l.HostInterface {
@@ -57,7 +57,7 @@ func (p *plumbed) since(l *netdb.Lease) time.Time {
 // keep drops leases that are not in the book any more, once they are many. A lease
 // that was bound after the rows were read is dropped too: all former names of its
 // port count then.
-func (p *plumbed) keep(rows []*netdb.Lease) {
+func (p *plumbed) keep(rows []*ipam.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.leases) < leastRoom+2*len(rows) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -18,7 +18,7 @@ var errNoRuntime = errors.New("no runtime is configured")
 // neither a record nor a task, or of a workload that the kernel alone shows, that the kernel has
 // neither the link nor the namespace any more that were recorded in this boot; never for another
 // lease that records no container. x are all leases. An error means that one of them could not be asked about.
-func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease, x *workload.Leases) (bool, error) {
+func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) (bool, error) {
 	if len(l.Containers) == 0 {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
@@ -47,7 +47,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *netdb.Lease, x *workload.Leases)
 // something has that beside the bridges, also another sandbox, or the sandbox's link or namespace
 // is there, of which a book before this one, or one whose release was forced, recorded no end. It is "" when nothing is left.
 // What cannot be looked at is an error.
-func (w *Watchdog) Left(ctx context.Context, l *netdb.Lease) (string, error) {
+func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
 	rows, _ := w.cfg.Book.Leases()
 	left, err := trace(ctx, w.cfg.Ports, l, workload.NewLeases(rows))
 	if err != nil {
@@ -73,7 +73,7 @@ func (w *Watchdog) Left(ctx context.Context, l *netdb.Lease) (string, error) {
 // it has a label for it.
 //
 // The error is the book's, when it could not record the release.
-func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (released bool, why string, err error) {
+func (w *Watchdog) Reap(ctx context.Context, l *ipam.Lease, reason string) (released bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	rows, _ := w.cfg.Book.Leases()
@@ -101,7 +101,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
-	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reason}
+	who := ipam.Who{Actor: ipam.ByReconciler, Reason: reason}
 	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
 	return w.outcome(l, belong, err)
@@ -109,7 +109,7 @@ func (w *Watchdog) Reap(ctx context.Context, l *netdb.Lease, reason string) (rel
 
 // neverSeen keeps a lease of which nothing was ever seen on its bridge, unless the kernel says that
 // it has ended.
-func neverSeen(l *netdb.Lease, left workload.Trace, boot string) []obstacle {
+func neverSeen(l *ipam.Lease, left workload.Trace, boot string) []obstacle {
 	if !workload.NeverSeen(l, boot) || workload.EndsByKernel(l, boot) && left.Ended() {
 		return nil
 	}
@@ -120,8 +120,8 @@ func neverSeen(l *netdb.Lease, left workload.Trace, boot string) []obstacle {
 // another namespace: a bridge that was deleted and made again has no ports until each owner plugs its own, and all that
 // shows such a sandbox, or a machine whose tap was moved, is its link. A sandbox that ended took its link with it; of a tap
 // that outlives its machine the owner knows, where there is one to ask.
-func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, left workload.Trace) []obstacle {
-	if len(l.Containers) > 0 || !l.Plug.OfBoot(netdb.Now().BootID) {
+func (w *Watchdog) unplugged(ctx context.Context, l *ipam.Lease, left workload.Trace) []obstacle {
+	if len(l.Containers) > 0 || !l.Plug.OfBoot(ipam.Now().BootID) {
 		return nil
 	}
 	var err error
@@ -144,12 +144,12 @@ func (w *Watchdog) unplugged(ctx context.Context, l *netdb.Lease, left workload.
 // address keeps it. An address that was on the wire since it was handed out is
 // releasing then, for [Watchdog.Run] to confirm; any other is free. released, why and
 // err are as of [Watchdog.Reap].
-func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (released bool, why string, err error) {
+func (w *Watchdog) Expire(ctx context.Context, l *ipam.Lease, reason string) (released bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
-		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, netdb.ErrCools) {
+		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, ipam.ErrCools) {
 			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.awaited(l)))
 		}
 	}
@@ -160,7 +160,7 @@ func (w *Watchdog) Expire(ctx context.Context, l *netdb.Lease, reason string) (r
 }
 
 // outcome words the book's answer.
-func (w *Watchdog) outcome(l *netdb.Lease, belong func(*containerIndex) []Container, err error) (bool, string, error) {
+func (w *Watchdog) outcome(l *ipam.Lease, belong func(*containerIndex) []Container, err error) (bool, string, error) {
 	switch {
 	case err == nil:
 		return true, "", nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -48,7 +48,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		// Only a label ties this one to the sandbox.
 		b := &sandbox{name: "b", lease: netdbtest.Reserve(t, s.book, "b")}
 		d.Create(t, ctrdtest.Spec{Namespace: space, ID: "app", Labels: map[string]string{"runtime.computer/entity-id": "b"}})
-		l, err := s.book.Bind(ctx, client, b.lease.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "never-made"}}})
+		l, err := s.book.Bind(ctx, client, b.lease.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: space, ID: "never-made"}}})
 		s.check(err)
 		b.lease = l
 		if gone, err := s.Gone(ctx, b.lease, nil); !gone || err != nil {
@@ -78,13 +78,13 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		}
 		// Nothing of it was ever on the bridge.
 		off := &sandbox{name: "off", lease: netdbtest.Reserve(t, s.book, "off")}
-		off.lease, err = s.book.Bind(ctx, client, off.lease.ID, 0, netdb.Binding{MAC: "02:00:00:00:99:01",
-			Plug: netdb.Plug{Boot: netdb.Now().BootID, Unseen: true}})
+		off.lease, err = s.book.Bind(ctx, client, off.lease.ID, 0, ipam.Binding{MAC: "02:00:00:00:99:01",
+			Plug: ipam.Plug{Boot: ipam.Now().BootID, Unseen: true}})
 		s.check(err)
 		keeps(off, "nothing of it was ever seen")
 		// Nobody has looked whether it was, as an ipamd of before did not.
 		before := &sandbox{name: "before", lease: netdbtest.Reserve(t, s.book, "before")}
-		before.lease, err = s.book.Bind(ctx, client, before.lease.ID, 0, netdb.Binding{MAC: "02:00:00:00:99:02"})
+		before.lease, err = s.book.Bind(ctx, client, before.lease.ID, 0, ipam.Binding{MAC: "02:00:00:00:99:02"})
 		s.check(err)
 		keeps(before, "nothing of it was ever seen")
 		// Could not ask is not "not there".
@@ -105,13 +105,13 @@ func TestExpire(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.Debian)
 	s := newScene(t, d, func(c *watchdog.Config) { c.Owner = owner })
 	l, never := netdbtest.Reserve(t, s.book, "a"), netdbtest.Reserve(t, s.book, "b")
-	keeps := func(l *netdb.Lease, why string) {
+	keeps := func(l *ipam.Lease, why string) {
 		t.Helper()
 		if let, said, err := s.Expire(ctx, l, "expired"); let || err != nil || !strings.Contains(said, why) {
 			t.Errorf("let go %v, %q, %v; want kept, %q", let, said, err, why)
 		}
 	}
-	expires := func(l *netdb.Lease) {
+	expires := func(l *ipam.Lease) {
 		t.Helper()
 		s.eventually("it expires", func() bool {
 			let, _, err := s.Expire(ctx, l, "expired")
@@ -137,7 +137,7 @@ func TestExpire(t *testing.T) {
 	other := s.reserved(s.book.Pools()[0], "a", "a", "eth1")
 	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c2", Labels: map[string]string{"runtime.computer/entity-id": "a", "ipamd.dev/lease-id": other.ID}})
 	d.Create(t, ctrdtest.Spec{Namespace: space, ID: "c3", Labels: map[string]string{"runtime.computer/entity-id": "a"}})
-	_, err := s.book.Bind(ctx, client, other.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: "c3"}}})
+	_, err := s.book.Bind(ctx, client, other.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: space, ID: "c3"}}})
 	s.check(err)
 	expires(l)
 	d.Delete(t, space, "c2")
@@ -164,7 +164,7 @@ func TestOwnerKeepsTheForsaken(t *testing.T) {
 	if let, why, err := s.Reap(ctx, s.now(a), "reaped"); let || err != nil || !strings.Contains(why, "valid") {
 		t.Errorf("reaped: %v, %q, %v", let, why, err)
 	}
-	if l := s.now(a); l.State != netdb.Bound {
+	if l := s.now(a); l.State != ipam.Bound {
 		t.Fatalf("it is %s", l.State)
 	}
 	owner.verdict.Store(int32(watchdog.Gone))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -27,11 +27,11 @@ const releaseLook = 250 * time.Millisecond
 //
 // Errors are those of [netdb.Book.Release]. When ctx ends after the release
 // was recorded, the release stands and so does its answer.
-func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []Blocker, error) {
+func (w *Watchdog) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, []Blocker, error) {
 	l, err := w.cfg.Book.Lease(id)
-	if err == nil && l.State == netdb.Reserved && (uid == "" || uid == l.UID) && (ifRev == 0 || ifRev == l.Rev) && ctx.Err() == nil {
+	if err == nil && l.State == ipam.Reserved && (uid == "" || uid == l.UID) && (ifRev == 0 || ifRev == l.Rev) && ctx.Err() == nil {
 		by := who
-		by.Actor = netdb.ByWatchdog
+		by.Actor = ipam.ByWatchdog
 		own, cancel := w.ownContext(ctx)
 		freed, _, err := w.withdraw(own, by, l)
 		late := own.Err() != nil
@@ -40,7 +40,7 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 		case freed != nil:
 			w.answers.end(id)
 			return freed, nil, nil
-		case err != nil && !late && !errors.Is(err, errNotUnseen) && !errors.Is(err, errWasSeen) && !errors.Is(err, netdb.ErrCools) && !moved(err):
+		case err != nil && !late && !errors.Is(err, errNotUnseen) && !errors.Is(err, errWasSeen) && !errors.Is(err, ipam.ErrCools) && !moved(err):
 			return nil, nil, err
 		}
 	}
@@ -54,10 +54,10 @@ func (w *Watchdog) Release(ctx context.Context, who netdb.Who, id, uid string, i
 
 // await waits, not for long, until Run has looked at what is left of a lease
 // that was released just now, and returns the lease as it is then.
-func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
+func (w *Watchdog) await(ctx context.Context, l *ipam.Lease) *ipam.Lease {
 	ctx, cancel := context.WithTimeout(ctx, releaseLook)
 	defer cancel()
-	for poked := false; l.State == netdb.Releasing; poked = true {
+	for poked := false; l.State == ipam.Releasing; poked = true {
 		w.mu.Lock()
 		ended, t := w.ended.Next(), w.tracks[l.ID]
 		known := !w.running || t != nil && t.lease.Rev >= l.Rev && lasting(t.found)
@@ -75,7 +75,7 @@ func (w *Watchdog) await(ctx context.Context, l *netdb.Lease) *netdb.Lease {
 		if err != nil {
 			return l // it cooled, and the address has been given again
 		}
-		if l = now; l.State != netdb.Releasing {
+		if l = now; l.State != ipam.Releasing {
 			return l
 		}
 		select {
@@ -99,8 +99,8 @@ func lasting(found []obstacle) bool {
 // Blockers says what keeps a lease's address from being reusable: what the
 // last attempt to confirm found or, before the first, what the records and the
 // board say. There is nothing for one that cools or is free.
-func (w *Watchdog) Blockers(l *netdb.Lease) []Blocker {
-	if l.State == netdb.Cooling || l.State == netdb.Free {
+func (w *Watchdog) Blockers(l *ipam.Lease) []Blocker {
+	if l.State == ipam.Cooling || l.State == ipam.Free {
 		return nil
 	}
 	w.mu.Lock()
@@ -119,7 +119,7 @@ func (w *Watchdog) Blockers(l *netdb.Lease) []Blocker {
 // walks all leases.
 func (w *Watchdog) Blocked() map[string]int {
 	out := make(map[string]int)
-	for _, l := range w.cfg.Book.InState(netdb.Releasing) {
+	for _, l := range w.cfg.Book.InState(ipam.Releasing) {
 		out[w.Blockers(l)[0].Kind]++
 	}
 	return out
@@ -127,7 +127,7 @@ func (w *Watchdog) Blocked() map[string]int {
 
 // onRecord says what stands in the way before anything was asked: all that a
 // lease records.
-func onRecord(l *netdb.Lease, wire census.Answer) (out []obstacle) {
+func onRecord(l *ipam.Lease, wire census.Answer) (out []obstacle) {
 	for _, c := range l.Containers {
 		out = append(out, obstruct(KindContainer, "container %s: its removal is not confirmed", c))
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 var (
 	ctx       = context.Background()
-	client    = Who(netdb.ByClient, "released")
+	client    = Who(ipam.ByClient, "released")
 	errBroken = errors.New("rtnetlink is closed")
 )
 
@@ -31,7 +32,7 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 		Book: book, Board: board, Ports: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
 		Settle:       func(context.Context, ...netip.Addr) error { return nil },
 		ReleasingMax: time.Hour, Timeout: time.Minute, Parallel: 4,
-		Now: netdb.Now,
+		Now: ipam.Now,
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -72,29 +73,29 @@ func (stubbornPorts) Forget(context.Context, ...netip.Addr) error { return errBr
 func TestBlockers(t *testing.T) {
 	two := netip.MustParseAddr("10.8.64.2")
 	for name, tt := range map[string]struct {
-		lease  netdb.Lease
+		lease  ipam.Lease
 		report func(*census.Board)
 		kinds  []string
 		says   string // somewhere in the first
 	}{
-		"nothing is known": {netdb.Lease{State: netdb.Releasing}, nil, []string{"unconfirmed"}, "still to come"},
-		"its containers": {netdb.Lease{State: netdb.Releasing, Containers: []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}},
+		"nothing is known": {ipam.Lease{State: ipam.Releasing}, nil, []string{"unconfirmed"}, "still to come"},
+		"its containers": {ipam.Lease{State: ipam.Releasing, Containers: []ipam.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}},
 			nil, []string{"container", "container"}, "default/c1"},
-		"its port and its namespace": {netdb.Lease{State: netdb.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
+		"its port and its namespace": {ipam.Lease{State: ipam.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
 			nil, []string{"port", "port"}, "veth1"},
-		"somebody sees it": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
+		"somebody sees it": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: "nsid:7", Port: "veth1"}})
 		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
-		"a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, errBroken) },
+		"a witness cannot answer": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, errBroken) },
 			[]string{"silent"}, errBroken.Error()},
-		"seen, and a witness cannot answer": {netdb.Lease{State: netdb.Releasing}, func(b *census.Board) {
+		"seen, and a witness cannot answer": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two}})
 			b.Silence(census.Netns, errBroken)
 		}, []string{"sighting", "silent"}, "netns"},
-		"it cools, whatever it names":    {netdb.Lease{State: netdb.Cooling, HostInterface: "veth1"}, nil, nil, ""},
-		"it is free":                     {netdb.Lease{State: netdb.Free, HostInterface: "veth1"}, nil, nil, ""},
-		"a state of the future blocks":   {netdb.Lease{State: "dreaming"}, nil, []string{"unconfirmed"}, ""},
-		"a container without a name too": {netdb.Lease{State: netdb.Releasing, Containers: []netdb.Container{{}}}, nil, []string{"container"}, "not confirmed"},
+		"it cools, whatever it names":    {ipam.Lease{State: ipam.Cooling, HostInterface: "veth1"}, nil, nil, ""},
+		"it is free":                     {ipam.Lease{State: ipam.Free, HostInterface: "veth1"}, nil, nil, ""},
+		"a state of the future blocks":   {ipam.Lease{State: "dreaming"}, nil, []string{"unconfirmed"}, ""},
+		"a container without a name too": {ipam.Lease{State: ipam.Releasing, Containers: []ipam.Container{{}}}, nil, []string{"container"}, "not confirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _, board := newWatchdog(t)
@@ -122,36 +123,36 @@ func TestBlockers(t *testing.T) {
 func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bind   bool
-		report func(*Watchdog, *census.Board, *netdb.Lease)
-		want   netdb.State
+		report func(*Watchdog, *census.Board, *ipam.Lease)
+		want   ipam.State
 		by     string
 	}{
-		"never bound, dark": {false, nil, netdb.Free, ""},
-		"bound, dark":       {true, nil, netdb.Releasing, "port"},
-		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+		"never bound, dark": {false, nil, ipam.Free, ""},
+		"bound, dark":       {true, nil, ipam.Releasing, "port"},
+		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, l *ipam.Lease) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: l.Addr, Port: "veth1"}})
-		}, netdb.Releasing, "sighting"},
-		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Netns, errBroken) }, netdb.Releasing, "silent"},
-		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ *netdb.Lease) { b.Silence(census.Runtime, errBroken) }, netdb.Releasing, "silent"},
-		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) {
+		}, ipam.Releasing, "sighting"},
+		"never bound, the kernel is silent":  {false, func(_ *Watchdog, b *census.Board, _ *ipam.Lease) { b.Silence(census.Netns, errBroken) }, ipam.Releasing, "silent"},
+		"never bound, the runtime is silent": {false, func(_ *Watchdog, b *census.Board, _ *ipam.Lease) { b.Silence(census.Runtime, errBroken) }, ipam.Releasing, "silent"},
+		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) {
 			w.cfg.Settle = func(context.Context, ...netip.Addr) error { return errBroken }
-		}, netdb.Releasing, "unconfirmed"},
-		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = usedPorts{} }, netdb.Releasing, "unconfirmed"},
-		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *netdb.Lease) { w.cfg.Ports = stubbornPorts{} },
-			netdb.Releasing, "unconfirmed"},
-		"never bound, a container without an address carries its owner's name": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+		}, ipam.Releasing, "unconfirmed"},
+		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Ports = usedPorts{} }, ipam.Releasing, "unconfirmed"},
+		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Ports = stubbornPorts{} },
+			ipam.Releasing, "unconfirmed"},
+		"never bound, a container without an address carries its owner's name": {false, func(_ *Watchdog, b *census.Board, l *ipam.Lease) {
 			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", Sandbox: l.Sandbox}})
-		}, netdb.Releasing, "unconfirmed"},
-		"never bound, a container without an address carries its id": {false, func(_ *Watchdog, b *census.Board, l *netdb.Lease) {
+		}, ipam.Releasing, "unconfirmed"},
+		"never bound, a container without an address carries its id": {false, func(_ *Watchdog, b *census.Board, l *ipam.Lease) {
 			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", LeaseID: l.ID}})
-		}, netdb.Releasing, "unconfirmed"},
+		}, ipam.Releasing, "unconfirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scene := func() (*Watchdog, *netdb.Book, *netdb.Lease) {
+			scene := func() (*Watchdog, *netdb.Book, *ipam.Lease) {
 				w, book, board := newWatchdog(t)
 				l := Reserve(t, book, "a")
 				if tt.bind {
-					if _, err := book.Bind(ctx, client, l.ID, 0, netdb.Binding{HostInterface: "veth1"}); err != nil {
+					if _, err := book.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth1"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -165,7 +166,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 			got, blockers, err := w.Release(ctx, client, l.ID, "a", 0)
 			// A machine that stands still for as long as an answer waits gets
 			// another answer than the one that this is about.
-			for tt.want == netdb.Free && err == nil && got.State == netdb.Releasing && time.Since(began) >= releaseAsk {
+			for tt.want == ipam.Free && err == nil && got.State == ipam.Releasing && time.Since(began) >= releaseAsk {
 				w, book, l = scene()
 				began = time.Now()
 				got, blockers, err = w.Release(ctx, client, l.ID, "a", 0)
@@ -176,7 +177,7 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 			if tt.by == "" && len(blockers) != 0 || tt.by != "" && (len(blockers) == 0 || blockers[0].Kind != tt.by) {
 				t.Errorf("blocked by %+v, want %q", blockers, tt.by)
 			}
-			if _, row := book.At(l.Addr); row != (tt.want != netdb.Free) {
+			if _, row := book.At(l.Addr); row != (tt.want != ipam.Free) {
 				t.Errorf("a row is there: %v", row)
 			}
 			if again, _, err := w.Release(ctx, client, l.ID, "", 0); err != nil || again.State != tt.want {
@@ -191,11 +192,11 @@ func TestBadReleases(t *testing.T) {
 	w, book, _ := newWatchdog(t)
 	l := Reserve(t, book, "a")
 	rev := book.Rev()
-	if _, _, err := w.Release(ctx, client, l.ID, "another incarnation", 0); !errors.Is(err, netdb.ErrInvalid) {
+	if _, _, err := w.Release(ctx, client, l.ID, "another incarnation", 0); !errors.Is(err, ipam.ErrInvalid) {
 		t.Errorf("another uid: %v", err)
 	}
 	for _, id := range []string{"", "10.8.64.2", "a", "01a1fdb6-0028-705b-b6df-000000000000"} {
-		if _, _, err := w.Release(ctx, client, id, "", 0); !errors.Is(err, netdb.ErrNotFound) {
+		if _, _, err := w.Release(ctx, client, id, "", 0); !errors.Is(err, ipam.ErrNotFound) {
 			t.Errorf("release %q: %v", id, err)
 		}
 	}
@@ -204,7 +205,7 @@ func TestBadReleases(t *testing.T) {
 	if _, _, err := w.Release(ended, client, l.ID, "", 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that ended: %v", err)
 	}
-	if got, _ := book.At(l.Addr); book.Rev() != rev || got.State != netdb.Reserved {
+	if got, _ := book.At(l.Addr); book.Rev() != rev || got.State != ipam.Reserved {
 		t.Errorf("it is %s at revision %d, was %d", got.State, book.Rev(), rev)
 	}
 }

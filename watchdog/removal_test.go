@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -31,7 +31,7 @@ func TestW2RemovalFails(t *testing.T) {
 			t.Fatal("the task of a frozen shim could be deleted")
 		}
 		l, blockers := s.release(a)
-		if l.State != netdb.Releasing || len(blockers) == 0 || blockers[0].Kind != watchdog.KindContainer {
+		if l.State != ipam.Releasing || len(blockers) == 0 || blockers[0].Kind != watchdog.KindContainer {
 			t.Fatalf("released to %s, blocked by %+v", l.State, blockers)
 		}
 		s.blocked(a, "container", "port")
@@ -44,7 +44,7 @@ func TestW2RemovalFails(t *testing.T) {
 		thawed := s.book.Now()
 		s.d.ThawShim(t, space, "c1")
 		s.d.Delete(t, space, "c1")
-		if s.blocked(a, "port"); s.now(a).State != netdb.Releasing {
+		if s.blocked(a, "port"); s.now(a).State != ipam.Releasing {
 			t.Fatalf("with its port on the bridge it is %s", s.now(a).State)
 		}
 		a.port.Close()
@@ -71,7 +71,7 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 			Labels: map[string]string{"runtime.computer/entity-id": "a"}})
 		s.d.Delete(t, space, "pause")
 		l, _ := s.release(a)
-		if l.State != netdb.Releasing {
+		if l.State != ipam.Releasing {
 			t.Fatalf("released to %s", l.State)
 		}
 		if got := s.blocked(a, "container", "port"); got != "container sandboxes/app is there" && !strings.HasPrefix(got, "container sandboxes/app is there (task ") {
@@ -92,10 +92,10 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var ahead atomic.Int64 // of a clock that stands still
-		began := netdb.Now()
+		began := ipam.Now()
 		pass := func(d time.Duration) { ahead.Add(int64(d)) }
 		const grace = 5 * time.Second
-		s := newSceneAt(t, d, func() netdb.Stamp {
+		s := newSceneAt(t, d, func() ipam.Stamp {
 			now, more := began, time.Duration(ahead.Load())
 			now.Wall, now.Boottime, now.Mono = now.Wall.Add(more), now.Boottime+more, now.Mono+more
 			return now
@@ -116,7 +116,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		}
 		ends := func(b *sandbox, id string) {
 			removed(b, id)
-			if l, _ := s.release(b); l.State != netdb.Releasing {
+			if l, _ := s.release(b); l.State != ipam.Releasing {
 				t.Errorf("%s is released to %s at once", b.name, l.State)
 			}
 			s.blocked(b, "container")
@@ -133,7 +133,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		s.check(s.runtime.DeleteTask(ctx, watchdog.Container{Namespace: space, ID: "ran"}))
 		aside := func(b *sandbox) {
 			t.Helper()
-			s.eventually(b.name+" is set aside", func() bool { return s.now(b).State == netdb.Quarantined })
+			s.eventually(b.name+" is set aside", func() bool { return s.now(b).State == ipam.Quarantined })
 			if l := s.now(b); l.Reason != "claimed_by_another" || len(l.Evidence) == 0 {
 				t.Errorf("%s is set aside as %+v", b.name, l)
 			}
@@ -191,7 +191,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		s.blocked(e, "container")
 		pass(grace)
 		for id, of := range map[string]*sandbox{"own": b, "ran": c, "e1": e} {
-			if l := s.now(of); l.State != netdb.Releasing {
+			if l := s.now(of); l.State != ipam.Releasing {
 				t.Errorf("%s is %s", of.name, l.State)
 			}
 			s.d.Delete(t, space, id)
@@ -207,12 +207,12 @@ func TestW9DeletedContainerCools(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		confirmed := make(chan time.Duration, 10)
 		s := newScene(t, d, func(c *watchdog.Config) {
-			c.OnConfirm = func(_ *netdb.Lease, took time.Duration) { confirmed <- took }
+			c.OnConfirm = func(_ *ipam.Lease, took time.Duration) { confirmed <- took }
 		})
 		a := s.plugged("a", "c1")
 		s.d.Delete(t, space, "c1")
 		s.blocked(a, "port")
-		if l := s.now(a); l.State != netdb.Bound {
+		if l := s.now(a); l.State != ipam.Bound {
 			t.Fatalf("with its port on the bridge it is %s", l.State)
 		}
 		s.d.Run(t, ctrdtest.Spec{Namespace: space, ID: "c1", Labels: s.labels(a), Netns: a.port.NS.Path()})
@@ -237,7 +237,7 @@ func TestW9DeletedContainerCools(t *testing.T) {
 		s.d.Delete(t, space, "c4")
 		s.d.Delete(t, space, "c5")
 		s.cools(q)
-		if l := s.now(p); l.State != netdb.Paused {
+		if l := s.now(p); l.State != ipam.Paused {
 			t.Errorf("the paused one is %s", l.State)
 		}
 	})
@@ -287,7 +287,7 @@ func TestC4StoppedContainerCounts(t *testing.T) {
 		a := s.plugged("a", "c1")
 		s.d.StopTask(t, space, "c1")
 		a.port.Close()
-		if l, _ := s.release(a); l.State != netdb.Releasing {
+		if l, _ := s.release(a); l.State != ipam.Releasing {
 			t.Fatalf("released to %s", l.State)
 		}
 		s.blocked(a, "container")
@@ -307,7 +307,7 @@ func TestC6UnreadableLabels(t *testing.T) {
 		s.release(a)
 		s.d.Delete(t, space, "c1")
 		s.blocked(a, "silent")
-		if l := s.now(a); l.State != netdb.Releasing {
+		if l := s.now(a); l.State != ipam.Releasing {
 			t.Fatalf("it is %s", l.State)
 		}
 		s.d.SetLabels(t, space, "odd", map[string]string{"runtime.computer/ip": "10.8.64.99"})

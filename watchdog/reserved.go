@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -19,8 +19,8 @@ var errWasSeen = errors.New("a witness saw the address since it was handed out")
 // it. found is what stands in the way of that.
 //
 // Two errors are not the book's: errWasSeen and errNotUnseen. errWasSeen and
-// netdb.ErrCools say that nothing is in the way now, but that the address has to cool.
-func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) (freed *netdb.Lease, found []obstacle, err error) {
+// ipam.ErrCools say that nothing is in the way now, but that the address has to cool.
+func (w *Watchdog) withdraw(ctx context.Context, who ipam.Who, l *ipam.Lease) (freed *ipam.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := workload.About(w.cfg.Board, l)
@@ -36,7 +36,7 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 		return nil, nil, errWasSeen
 	}
 	if l.Cut != "" {
-		return nil, nil, netdb.ErrCools
+		return nil, nil, ipam.ErrCools
 	}
 	// Others on the bridge may have asked for it.
 	if err := w.cfg.Ports.Forget(ctx, l.Addr); err != nil {
@@ -47,7 +47,7 @@ func (w *Watchdog) withdraw(ctx context.Context, who netdb.Who, l *netdb.Lease) 
 }
 
 // awaited is which containers may be about to use a lease that is not bound yet.
-func (w *Watchdog) awaited(l *netdb.Lease) func(*containerIndex) []Container {
+func (w *Watchdog) awaited(l *ipam.Lease) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
 		// Other leases can only take containers away from this one: without any there is
 		// nothing to read them for.

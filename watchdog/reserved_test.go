@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -31,7 +31,7 @@ func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 		s.ns.Exec("ip", "neigh", "replace", b.lease.Addr.String(), "lladdr", "02:00:00:00:00:03", "dev", "rt0", "nud", "stale")
 		began := time.Now()
 		l, _ := s.release(b)
-		if l.State == netdb.Free {
+		if l.State == ipam.Free {
 			break
 		}
 		if time.Since(began) < watchdog.ReleaseAsk {
@@ -62,7 +62,7 @@ func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 				labels = map[string]string{"ipamd.dev/lease-id": b.lease.ID}
 			}
 			d.Create(t, ctrdtest.Spec{Namespace: space, ID: b.name, Labels: labels})
-			if l, _ := s.release(b); l.State != netdb.Releasing {
+			if l, _ := s.release(b); l.State != ipam.Releasing {
 				t.Fatalf("%s is %s", b.name, l.State)
 			}
 		}
@@ -72,7 +72,7 @@ func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 		call, cancel := context.WithTimeout(ctx, soon)
 		defer cancel()
 		l, blockers, err := s.Release(call, client, stuck.lease.ID, "", 0)
-		if err != nil || l.State != netdb.Releasing || len(blockers) == 0 {
+		if err != nil || l.State != ipam.Releasing || len(blockers) == 0 {
 			t.Errorf("with a runtime that hangs: %+v, %+v, %v", l, blockers, err)
 		}
 	})
@@ -101,7 +101,7 @@ func TestAContainerBetweenListAndCommit(t *testing.T) {
 		id := fmt.Sprint("c", i)
 		b := &sandbox{name: fmt.Sprint("s", i), lease: netdbtest.Reserve(t, s.book, fmt.Sprint("s", i))}
 		if bound := i < 3; bound {
-			l, err := s.book.Bind(ctx, client, b.lease.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: space, ID: id}}})
+			l, err := s.book.Bind(ctx, client, b.lease.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: space, ID: id}}})
 			s.check(err)
 			b.lease = l
 		}
@@ -131,7 +131,7 @@ func TestAContainerBetweenListAndCommit(t *testing.T) {
 			found := s.Blockers(s.now(b))
 			return len(found) > 0 && found[0].Kind == watchdog.KindContainer && strings.Contains(found[0].Detail, made+" is there")
 		})
-		if l := s.now(b); l.State != netdb.Releasing {
+		if l := s.now(b); l.State != ipam.Releasing {
 			t.Errorf("by its %s: it is %s", by, l.State)
 		}
 		s.d.Delete(t, space, made)

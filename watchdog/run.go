@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Run confirms releases until ctx ends, and returns nil then, with no
@@ -95,7 +95,7 @@ func (w *Watchdog) listen() *subscription {
 // bookChanged does not wake for an address that is given or freed, nor for a lease that expires:
 // one that was never bound has no workload that could be gone.
 func (w *Watchdog) bookChanged() <-chan struct{} {
-	return w.cfg.Book.Touched(netdb.Bound, netdb.Paused, netdb.Releasing)
+	return w.cfg.Book.Touched(ipam.Bound, ipam.Paused, ipam.Releasing)
 }
 
 // receive notes which sources have news, and listens on.

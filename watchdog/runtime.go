@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // A Container names one container in the runtime.
-type Container = netdb.Container
+type Container = ipam.Container
 
 // A Record is a container as the runtime's record shows it, running or not.
 type Record = workload.Record

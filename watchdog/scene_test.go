@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
@@ -29,7 +30,7 @@ const (
 
 var (
 	ctx    = context.Background()
-	client = netdbtest.Who(netdb.ByClient, "released")
+	client = netdbtest.Who(ipam.ByClient, "released")
 )
 
 // A scene is a watchdog that runs on a real book, a real bridge and a real
@@ -48,11 +49,11 @@ type scene struct {
 
 func newScene(t *testing.T, d *ctrdtest.Daemon, change ...func(*watchdog.Config)) *scene {
 	t.Helper()
-	return newSceneAt(t, d, netdb.Now, change...)
+	return newSceneAt(t, d, ipam.Now, change...)
 }
 
 // newSceneAt has book and watchdog go by one clock.
-func newSceneAt(t *testing.T, d *ctrdtest.Daemon, now func() netdb.Stamp, change ...func(*watchdog.Config)) *scene {
+func newSceneAt(t *testing.T, d *ctrdtest.Daemon, now func() ipam.Stamp, change ...func(*watchdog.Config)) *scene {
 	t.Helper()
 	opts := netdbtest.Options()
 	opts.Now = now
@@ -127,7 +128,7 @@ type readBook struct {
 	times atomic.Int64
 }
 
-func (b *readBook) Leases() ([]*netdb.Lease, int64) {
+func (b *readBook) Leases() ([]*ipam.Lease, int64) {
 	b.times.Add(1)
 	return b.Book.Leases()
 }
@@ -136,7 +137,7 @@ func (b *readBook) Leases() ([]*netdb.Lease, int64) {
 // containers.
 type sandbox struct {
 	name  string
-	lease *netdb.Lease
+	lease *ipam.Lease
 	port  *nstest.Port
 }
 
@@ -187,13 +188,13 @@ func (s *scene) labels(b *sandbox) map[string]string {
 // bind records the containers, and waits until the board has them.
 func (s *scene) bind(b *sandbox, containers ...string) {
 	s.Helper()
-	var n netdb.Binding
+	var n ipam.Binding
 	for _, id := range containers {
-		n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
+		n.Containers = append(n.Containers, ipam.Container{Namespace: space, ID: id})
 	}
 	if b.port != nil {
 		n.HostInterface, n.Netns, n.MAC = b.port.HostName, b.port.NS.Path(), b.port.MAC.String()
-		n.Plug.Boot = netdb.Now().BootID // it was looked at
+		n.Plug.Boot = ipam.Now().BootID // it was looked at
 	}
 	for _, id := range containers {
 		s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
@@ -219,7 +220,7 @@ func (s *scene) noticed() {
 	s.Helper()
 	n := s.read.times.Load()
 	l := netdbtest.Reserve(s, s.book, fmt.Sprint("news-", n))
-	_, err := s.book.Bind(ctx, client, l.ID, 0, netdb.Binding{Netns: "/run/netns/news"}) // a new lease alone wakes no watchdog
+	_, err := s.book.Bind(ctx, client, l.ID, 0, ipam.Binding{Netns: "/run/netns/news"}) // a new lease alone wakes no watchdog
 	s.check(err)
 	s.eventually("the watchdog reads the book", func() bool { return s.read.times.Load() > n })
 	ctx, cancel := context.WithTimeout(ctx, soon)
@@ -227,7 +228,7 @@ func (s *scene) noticed() {
 	s.check(s.Alive(ctx)) // it sleeps: that reading is over
 }
 
-func (s *scene) release(b *sandbox) (*netdb.Lease, []watchdog.Blocker) {
+func (s *scene) release(b *sandbox) (*ipam.Lease, []watchdog.Blocker) {
 	s.Helper()
 	l, blockers, err := s.Release(ctx, client, b.lease.ID, "", 0)
 	s.check(err)
@@ -235,7 +236,7 @@ func (s *scene) release(b *sandbox) (*netdb.Lease, []watchdog.Blocker) {
 }
 
 // now returns the lease's row.
-func (s *scene) now(b *sandbox) *netdb.Lease {
+func (s *scene) now(b *sandbox) *ipam.Lease {
 	s.Helper()
 	l, err := s.book.Lease(b.lease.ID)
 	s.check(err)
@@ -257,19 +258,19 @@ func (s *scene) blocked(b *sandbox, kinds ...string) string {
 
 func (s *scene) cools(b *sandbox) {
 	s.Helper()
-	realtest.Eventually(s, soon, b.name+" cools", func() bool { return s.now(b).State == netdb.Cooling })
+	realtest.Eventually(s, soon, b.name+" cools", func() bool { return s.now(b).State == ipam.Cooling })
 }
 
 // changes are what happened to a lease, oldest first: "bound releasing:removed".
-func (s *scene) changes(b *sandbox) (out []netdb.Change) {
+func (s *scene) changes(b *sandbox) (out []ipam.Change) {
 	s.Helper()
-	all, err := s.book.History(ctx, netdb.Query{LeaseID: b.lease.ID, Limit: 100})
+	all, err := s.book.History(ctx, ipam.Query{LeaseID: b.lease.ID, Limit: 100})
 	s.check(err)
-	slices.SortFunc(all, func(a, b netdb.Change) int { return int(a.Rev - b.Rev) })
+	slices.SortFunc(all, func(a, b ipam.Change) int { return int(a.Rev - b.Rev) })
 	return all
 }
 
-func story(changes []netdb.Change) string {
+func story(changes []ipam.Change) string {
 	var out []string
 	for _, c := range changes {
 		out = append(out, string(c.To)+":"+c.Who.Reason)

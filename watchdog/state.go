@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // A reading is the whole state as Run last read it.
 type reading struct {
-	rows   []*netdb.Lease
+	rows   []*ipam.Lease
 	rev    int64
 	leases *workload.Leases // of rows; nil until it is needed
 	index  *containerIndex  // of the board, and of containers that left it while this daemon ran
@@ -48,9 +48,9 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	answers := w.cfg.Runtime != nil && !slices.ContainsFunc(w.cfg.Board.Silent(), func(s census.Silence) bool {
 		return s.Witness == census.Runtime
 	})
-	want := make(map[string]*netdb.Lease)
+	want := make(map[string]*ipam.Lease)
 	for _, l := range r.rows {
-		if l.State == netdb.Releasing || answers && r.index.containersGone(l, r.others) {
+		if l.State == ipam.Releasing || answers && r.index.containersGone(l, r.others) {
 			want[l.ID] = l
 		}
 	}
@@ -86,12 +86,12 @@ func (r *reading) readPorts(of Ports, changes uint64) {
 }
 
 // stands reports that a container is there and is not another lease's.
-func (r *reading) stands(l *netdb.Lease, c Container) bool {
+func (r *reading) stands(l *ipam.Lease, c Container) bool {
 	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record) != workload.Another
 }
 
 // recordedIn says which containers any lease records.
-func recordedIn(rows []*netdb.Lease) func(Container) bool {
+func recordedIn(rows []*ipam.Lease) func(Container) bool {
 	all := make(map[Container]bool)
 	for _, l := range rows {
 		for _, c := range l.Containers {

@@ -7,24 +7,25 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
 // reserved makes a lease in any pool, of any incarnation, on any interface.
-func (s *scene) reserved(pool *netdb.Pool, sandbox, uid, iface string) *netdb.Lease {
+func (s *scene) reserved(pool *ipam.Pool, sandbox, uid, iface string) *ipam.Lease {
 	s.Helper()
 	c, err := s.book.Pick(pool.UID, netdbtest.Policy)
 	s.check(err)
 	defer s.book.Drop(c)
-	ls, err := s.book.Reserve(ctx, netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	ls, err := s.book.Reserve(ctx, netdbtest.Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: sandbox, UID: uid, Interface: iface, Attempt: 1, BindWithin: 10 * time.Minute})
 	s.check(err)
 	return ls[0]
 }
 
 // leased makes a bound one.
-func (s *scene) leased(pool *netdb.Pool, name, uid, iface string, n netdb.Binding) *sandbox {
+func (s *scene) leased(pool *ipam.Pool, name, uid, iface string, n ipam.Binding) *sandbox {
 	s.Helper()
 	l, err := s.book.Bind(ctx, client, s.reserved(pool, name, uid, iface).ID, 0, n)
 	s.check(err)
@@ -41,7 +42,7 @@ func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
 	four, six := s.book.Pools()[0], netdbtest.Pool(t, s.book, "six", "fd00:8::/64")
 	for name, tt := range map[string]struct {
 		of                  string
-		pool                *netdb.Pool
+		pool                *ipam.Pool
 		sandbox, uid, iface string
 		inherits            bool
 	}{
@@ -52,10 +53,10 @@ func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
 		"one of the old link": {"a5", four, "a5", "last", "eth0", false},
 	} {
 		p := s.ns.Port("rt0")
-		n := netdb.Binding{HostInterface: p.HostName, Netns: p.NS.Path(), Plug: netdb.Plug{Boot: "one", Index: 7, Inode: 70}}
+		n := ipam.Binding{HostInterface: p.HostName, Netns: p.NS.Path(), Plug: ipam.Plug{Boot: "one", Index: 7, Inode: 70}}
 		a := s.leased(four, tt.of, tt.of, "eth0", n)
 		if tt.inherits {
-			n.Plug = netdb.Plug{Boot: "one", Index: 8, Inode: 80}
+			n.Plug = ipam.Plug{Boot: "one", Index: 8, Inode: 80}
 		}
 		b := s.leased(tt.pool, tt.sandbox, tt.uid, tt.iface, n)
 		s.release(a)
@@ -66,7 +67,7 @@ func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
 		if got := s.blocked(a, "port"); !strings.HasPrefix(got, p.HostName+" is a port") {
 			t.Errorf("%s: kept because %q", name, got)
 		}
-		if l := s.now(b); l.State != netdb.Bound {
+		if l := s.now(b); l.State != ipam.Bound {
 			t.Errorf("%s: it is %s", name, l.State)
 		}
 		p.Close()
@@ -92,7 +93,7 @@ func TestAContainerIDIsUsedAgain(t *testing.T) {
 		for _, o := range old {
 			s.cools(o)
 		}
-		if l := s.now(b); l.State != netdb.Bound {
+		if l := s.now(b); l.State != ipam.Bound {
 			t.Errorf("the last one is %s", l.State)
 		}
 		s.release(b)
@@ -116,9 +117,9 @@ func TestR8IncarnationsByTheirUIDLabel(t *testing.T) {
 			s.eventually("the board shows "+id, func() bool { return s.onBoard(id) })
 		}
 		bound := func(uid string, ids ...string) *sandbox {
-			n := netdb.Binding{HostInterface: "veth-" + uid}
+			n := ipam.Binding{HostInterface: "veth-" + uid}
 			for _, id := range ids {
-				n.Containers = append(n.Containers, netdb.Container{Namespace: space, ID: id})
+				n.Containers = append(n.Containers, ipam.Container{Namespace: space, ID: id})
 			}
 			return s.leased(pool, "a", uid, "eth0", n)
 		}

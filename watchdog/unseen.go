@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
@@ -39,7 +39,7 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 // visible is what the board shows of a lease now: who sees its address and
 // which cannot answer, and the containers that belong to it, with or without an
 // address.
-func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
+func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Container) []obstacle {
 	found := onWire(workload.About(w.cfg.Board, l))
 	if len(found) > 0 {
 		return found
@@ -55,7 +55,7 @@ func (w *Watchdog) visible(l *netdb.Lease, belong func(*containerIndex) []Contai
 // unseen is asked in the transaction that frees an address. A container that
 // was made after the runtime's list was read is on the board by then, or it is
 // made after the address has gone.
-func (w *Watchdog) unseen(l *netdb.Lease, belong func(*containerIndex) []Container) func() error {
+func (w *Watchdog) unseen(l *ipam.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
 			return errNotUnseen
@@ -65,7 +65,7 @@ func (w *Watchdog) unseen(l *netdb.Lease, belong func(*containerIndex) []Contain
 }
 
 // seenAgain words errNotUnseen for a person.
-func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*containerIndex) []Container) []obstacle {
+func (w *Watchdog) seenAgain(l *ipam.Lease, belong func(*containerIndex) []Container) []obstacle {
 	if found := w.visible(l, belong); len(found) > 0 {
 		return found
 	}
@@ -73,7 +73,7 @@ func (w *Watchdog) seenAgain(l *netdb.Lease, belong func(*containerIndex) []Cont
 }
 
 // belonging is which containers are a lease's that was bound.
-func belonging(l *netdb.Lease, x *workload.Leases) func(*containerIndex) []Container {
+func belonging(l *ipam.Lease, x *workload.Leases) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container { return r.of(l, x, false) }
 }
 

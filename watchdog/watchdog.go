@@ -13,21 +13,21 @@ import (
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/internal/share"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Book is what the watchdog needs of the lease book.
 type Book interface {
-	Lease(id string) (*netdb.Lease, error)
-	Leases() (rows []*netdb.Lease, rev int64)
-	InState(s netdb.State) []*netdb.Lease
+	Lease(id string) (*ipam.Lease, error)
+	Leases() (rows []*ipam.Lease, rev int64)
+	InState(s ipam.State) []*ipam.Lease
 	Rev() int64
-	Touched(states ...netdb.State) <-chan struct{}
-	Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, error)
-	ReleaseAt(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	Expire(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	Confirm(ctx context.Context, who netdb.Who, id string, rev int64, unseen func() error) (*netdb.Lease, error)
-	Withhold(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	Touched(states ...ipam.State) <-chan struct{}
+	Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error)
+	ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
+	Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
+	Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
+	Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
 }
 
 // Config says whom to ask and how patiently. Every field is needed unless it
@@ -50,11 +50,11 @@ type Config struct {
 	Timeout      time.Duration // of one attempt to confirm
 	Parallel     int           // attempts under way at once
 
-	Now func() netdb.Stamp
+	Now func() ipam.Stamp
 	Log *slog.Logger // nil discards
 	// OnConfirm is given each lease whose removal was confirmed, and how long
 	// after the release. It may be nil.
-	OnConfirm func(l *netdb.Lease, took time.Duration)
+	OnConfirm func(l *ipam.Lease, took time.Duration)
 }
 
 // A Watchdog ends leases. It is safe for concurrent use. What it remembers

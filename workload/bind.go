@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A KernelView is what the kernel shows of a lease's plumbing.
@@ -33,7 +33,7 @@ type BindDifference struct {
 // BindDiffers compares what a bind names with what the kernel shows. l is the
 // lease after the bind. What is not seen yet differs from nothing: a runtime may
 // bind before it plugs.
-func BindDiffers(l *netdb.Lease, asked netdb.Binding, k KernelView) (out []BindDifference) {
+func BindDiffers(l *ipam.Lease, asked ipam.Binding, k KernelView) (out []BindDifference) {
 	warn := func(field, given, seen, message string, args ...any) {
 		out = append(out, BindDifference{Field: field, Given: given, Seen: seen, Message: fmt.Sprintf(message, args...)})
 	}

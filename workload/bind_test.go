@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // What a bind's warnings are, by what it names and what the kernel shows.
@@ -16,38 +16,38 @@ func TestF29BindDiffers(t *testing.T) {
 	own := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: "nsid:7 (blue)"}
 	strange := census.Sighting{Witness: census.Netns, Port: "veth2", MAC: other, Netns: "nsid:8"}
 	answer := census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other}
-	both := netdb.Binding{HostInterface: "veth1", MAC: mac}
+	both := ipam.Binding{HostInterface: "veth1", MAC: mac}
 	type seen = []census.Sighting
 	for name, tt := range map[string]struct {
-		recorded netdb.Binding // beside what is asked
-		asked    netdb.Binding
+		recorded ipam.Binding // beside what is asked
+		asked    ipam.Binding
 		seen     seen
 		netns    Namespace
 		want     []string // field, given, seen
 	}{
 		"all as it is":                        {asked: both, seen: seen{own, answer}},
-		"nothing is seen yet":                 {asked: netdb.Binding{HostInterface: "veth9", MAC: mac, Netns: "/n"}},
+		"nothing is seen yet":                 {asked: ipam.Binding{HostInterface: "veth9", MAC: mac, Netns: "/n"}},
 		"the wire alone answers":              {asked: both, seen: seen{answer}},
-		"containers alone":                    {asked: netdb.Binding{Containers: []netdb.Container{{Namespace: "n", ID: "c"}}}, recorded: netdb.Binding{MAC: other}, seen: seen{own}},
-		"the host end's MAC":                  {asked: netdb.Binding{HostInterface: "veth1", MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
-		"the same, before it has the address": {asked: netdb.Binding{HostInterface: "veth1", MAC: hostMAC}, want: []string{"mac", hostMAC, ""}},
-		"the same, its port is recorded":      {recorded: netdb.Binding{HostInterface: "veth1"}, asked: netdb.Binding{MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
-		"another MAC":                         {asked: netdb.Binding{MAC: other}, seen: seen{own}, want: []string{"mac", other, mac}},
-		"another MAC, a stranger has it":      {asked: netdb.Binding{HostInterface: "veth1", MAC: other}, seen: seen{strange, own}, want: []string{"mac", other, mac}},
+		"containers alone":                    {asked: ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: "c"}}}, recorded: ipam.Binding{MAC: other}, seen: seen{own}},
+		"the host end's MAC":                  {asked: ipam.Binding{HostInterface: "veth1", MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
+		"the same, before it has the address": {asked: ipam.Binding{HostInterface: "veth1", MAC: hostMAC}, want: []string{"mac", hostMAC, ""}},
+		"the same, its port is recorded":      {recorded: ipam.Binding{HostInterface: "veth1"}, asked: ipam.Binding{MAC: hostMAC}, seen: seen{own}, want: []string{"mac", hostMAC, mac}},
+		"another MAC":                         {asked: ipam.Binding{MAC: other}, seen: seen{own}, want: []string{"mac", other, mac}},
+		"another MAC, a stranger has it":      {asked: ipam.Binding{HostInterface: "veth1", MAC: other}, seen: seen{strange, own}, want: []string{"mac", other, mac}},
 		"a stranger beside it":                {asked: both, seen: seen{strange, own}},
-		"a MAC of both ends":                  {asked: netdb.Binding{MAC: hostMAC}, seen: seen{{Witness: census.Netns, Port: "veth1", MAC: hostMAC}}},
+		"a MAC of both ends":                  {asked: ipam.Binding{MAC: hostMAC}, seen: seen{{Witness: census.Netns, Port: "veth1", MAC: hostMAC}}},
 		"a MAC that could not be read":        {asked: both, seen: seen{{Witness: census.Netns, Port: "veth1"}}},
-		"no port of the bridge":               {asked: netdb.Binding{HostInterface: "eth0", MAC: mac}, seen: seen{own}, want: []string{"host_interface", "eth0", "veth1"}},
-		"another port":                        {asked: netdb.Binding{HostInterface: "veth2"}, seen: seen{own}, want: []string{"host_interface", "veth2", "veth1"}},
-		"one of several ports to it": {asked: netdb.Binding{HostInterface: "veth2"},
+		"no port of the bridge":               {asked: ipam.Binding{HostInterface: "eth0", MAC: mac}, seen: seen{own}, want: []string{"host_interface", "eth0", "veth1"}},
+		"another port":                        {asked: ipam.Binding{HostInterface: "veth2"}, seen: seen{own}, want: []string{"host_interface", "veth2", "veth1"}},
+		"one of several ports to it": {asked: ipam.Binding{HostInterface: "veth2"},
 			seen: seen{{Witness: census.Netns, Port: "veth1", MAC: mac, Leads: census.NewPorts("veth1", "veth2")}}},
-		"the namespace":                     {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: 7}},
-		"another namespace":                 {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: 70}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
-		"one that no port leads to":         {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: -1}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
-		"one that could not be asked about": {asked: netdb.Binding{Netns: "/n"}, seen: seen{own}},
+		"the namespace":                     {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: 7}},
+		"another namespace":                 {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: 70}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
+		"one that no port leads to":         {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: -1}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
+		"one that could not be asked about": {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &netdb.Lease{HostInterface: tt.recorded.HostInterface, MAC: tt.recorded.MAC, Netns: tt.recorded.Netns}
+			l := &ipam.Lease{HostInterface: tt.recorded.HostInterface, MAC: tt.recorded.MAC, Netns: tt.recorded.Netns}
 			for at, to := range map[*string]string{&l.HostInterface: tt.asked.HostInterface, &l.MAC: tt.asked.MAC, &l.Netns: tt.asked.Netns} {
 				if to != "" {
 					*at = to

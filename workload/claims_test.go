@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Frames and labels are claims. They do not speak against the owner while the kernel
@@ -13,7 +13,7 @@ import (
 // does.
 func TestG3Claims(t *testing.T) {
 	const mac, other = "02:00:00:00:00:01", "02:00:00:00:00:99"
-	l := &netdb.Lease{ID: "1", Sandbox: "a", UID: "a", State: netdb.Bound, MAC: mac, HostInterface: "veth1"}
+	l := &ipam.Lease{ID: "1", Sandbox: "a", UID: "a", State: ipam.Bound, MAC: mac, HostInterface: "veth1"}
 	own := census.Sighting{Witness: census.Netns, Bridge: "rt0", Port: "veth1", MAC: mac}
 	table := census.Sighting{Witness: census.Neighbour, Port: "veth1", MAC: mac}
 	frame := census.Sighting{Witness: census.Probe, Port: "veth2", MAC: other}
@@ -55,14 +55,14 @@ func TestG3Claims(t *testing.T) {
 		"an answer that looks like the owner's": {seen{{Witness: census.Probe, Port: "veth1", MAC: mac}, frame}, 1, 0, false},
 		"an answer of which nothing is known":   {seen{{Witness: census.Probe}}, 0, 0, false},
 	} {
-		x := NewLeases([]*netdb.Lease{l})
+		x := NewLeases([]*ipam.Lease{l})
 		against, beside := x.Contradicted(l, tt.seen)
 		if len(against) != tt.against || len(beside) != tt.beside || x.Claimed(l, tt.seen) != tt.claimed {
 			t.Errorf("%s: %d against it, %d beside it, claimed %v: want %+v", name, len(against), len(beside), x.Claimed(l, tt.seen), tt)
 		}
 	}
 	// Without a port on record nothing shows the owner.
-	if against, _ := new(Leases).Contradicted(&netdb.Lease{MAC: mac}, seen{own, frame}); len(against) != 1 {
+	if against, _ := new(Leases).Contradicted(&ipam.Lease{MAC: mac}, seen{own, frame}); len(against) != 1 {
 		t.Errorf("against a lease without a port: %+v", against)
 	}
 }

@@ -4,21 +4,21 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Containers finds containers by what ties one to a lease. T is how a room keeps
 // them; one container may be kept several times.
 type Containers[T comparable] struct {
 	record    func(T) Record
-	byID      map[netdb.Container][]T
+	byID      map[ipam.Container][]T
 	byLease   map[string][]T
 	bySandbox map[string][]T
 }
 
 // NewContainers returns an index that has all.
 func NewContainers[T comparable](record func(T) Record, all []T) *Containers[T] {
-	c := &Containers[T]{record: record, byID: make(map[netdb.Container][]T), byLease: make(map[string][]T), bySandbox: make(map[string][]T)}
+	c := &Containers[T]{record: record, byID: make(map[ipam.Container][]T), byLease: make(map[string][]T), bySandbox: make(map[string][]T)}
 	for _, one := range all {
 		c.Add(one)
 	}
@@ -69,11 +69,11 @@ func (c *Containers[T]) Each(yield func(T) bool) {
 }
 
 // At returns what is kept under a container's id.
-func (c *Containers[T]) At(id netdb.Container) []T { return c.byID[id] }
+func (c *Containers[T]) At(id ipam.Container) []T { return c.byID[id] }
 
 // Of returns those that belong to a lease, as [Leases.Judge] has it. What else
 // the book has is in x.
-func (c *Containers[T]) Of(l *netdb.Lease, x *Leases) []T {
+func (c *Containers[T]) Of(l *ipam.Lease, x *Leases) []T {
 	var out []T
 	add := func(found []T) {
 		for _, one := range found {
@@ -103,7 +103,7 @@ type Tie struct {
 }
 
 // TieOf returns by what a container may belong to l.
-func TieOf(l *netdb.Lease) Tie {
+func TieOf(l *ipam.Lease) Tie {
 	t := Tie{Addr: l.Addr, LeaseID: l.ID}
 	if l.Sandbox != "" {
 		t.Owners = append(t.Owners, l.Sandbox)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Differs finds the one mistake in a lease's own record that the kernel shows: the
@@ -17,7 +17,7 @@ import (
 // sandbox, and no lease of another owner that records the port or the MAC, because
 // the names of ports are used again. A port that differs is never such a mistake,
 // whatever its MAC: a MAC is easily copied.
-func (x *Leases) Differs(l *netdb.Lease, seen []census.Sighting) (at census.Sighting, found bool) {
+func (x *Leases) Differs(l *ipam.Lease, seen []census.Sighting) (at census.Sighting, found bool) {
 	if l.MAC == "" || l.HostInterface == "" {
 		return at, false
 	}
@@ -49,7 +49,7 @@ func (x *Leases) Differs(l *netdb.Lease, seen []census.Sighting) (at census.Sigh
 
 // otherSpace reports that a sighting is in a namespace of another name than the
 // one that the lease records.
-func otherSpace(l *netdb.Lease, s census.Sighting) bool {
+func otherSpace(l *ipam.Lease, s census.Sighting) bool {
 	_, name, named := strings.Cut(s.Netns, " (")
 	dir, file := filepath.Split(l.Netns)
 	return named && filepath.Base(dir) == "netns" && strings.TrimSuffix(name, ")") != file
@@ -57,7 +57,7 @@ func otherSpace(l *netdb.Lease, s census.Sighting) bool {
 
 // takenOver reports that a lease of another owner records the port or the MAC of
 // a sighting.
-func (x *Leases) takenOver(l *netdb.Lease, s census.Sighting) bool {
+func (x *Leases) takenOver(l *ipam.Lease, s census.Sighting) bool {
 	for _, o := range x.byID {
 		if (o.Sandbox != l.Sandbox || o.UID != l.UID) && (o.HostInterface == l.HostInterface || o.MAC == s.MAC) {
 			return true

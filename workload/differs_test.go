@@ -5,15 +5,15 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Another MAC behind the lease's own port is the record's mistake, as long as
 // nothing at all speaks of another.
 func TestF29Differs(t *testing.T) {
 	const given, real, other = "fe:00:00:00:00:01", "02:00:00:00:00:01", "02:00:00:00:00:99"
-	lease := func(more func(*netdb.Lease)) *netdb.Lease {
-		l := &netdb.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: netdb.Bound, MAC: given, HostInterface: "veth1", Netns: "/run/netns/blue"}
+	lease := func(more func(*ipam.Lease)) *ipam.Lease {
+		l := &ipam.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: ipam.Bound, MAC: given, HostInterface: "veth1", Netns: "/run/netns/blue"}
 		if more != nil {
 			more(l)
 		}
@@ -22,23 +22,23 @@ func TestF29Differs(t *testing.T) {
 	own := census.Sighting{Witness: census.Netns, Bridge: "rt0", Port: "veth1", MAC: real, Netns: "nsid:7 (blue)"}
 	type seen = []census.Sighting
 	for name, tt := range map[string]struct {
-		lease *netdb.Lease
+		lease *ipam.Lease
 		seen  seen
-		more  *netdb.Lease // of the book
+		more  *ipam.Lease // of the book
 		want  bool
 	}{
 		"behind its port":                         {lease(nil), seen{own}, nil, true},
 		"the wire says so, too":                   {lease(nil), seen{{Witness: census.Probe, MAC: real}, own, {Witness: census.Neighbour, Port: "veth1", MAC: real}, {Witness: census.Probe}}, nil, true},
 		"a namespace without a name":              {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: "nsid:7"}}, nil, true},
-		"a recorded path that names no namespace": {lease(func(l *netdb.Lease) { l.Netns = "/proc/7/ns/net" }), seen{own}, nil, true},
+		"a recorded path that names no namespace": {lease(func(l *ipam.Lease) { l.Netns = "/proc/7/ns/net" }), seen{own}, nil, true},
 		"one of the ports that lead there":        {lease(nil), seen{{Witness: census.Netns, Port: "veth3", MAC: real, Leads: census.NewPorts("veth1", "veth3")}}, nil, true},
 		"its own container":                       {lease(nil), seen{own, {Witness: census.Runtime, Container: "c", LeaseID: "1"}}, nil, true},
-		"the same sandbox's other family":         {lease(nil), seen{own}, &netdb.Lease{ID: "2", Sandbox: "a", UID: "a-1", State: netdb.Bound, MAC: real, HostInterface: "veth1"}, true},
+		"the same sandbox's other family":         {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "a", UID: "a-1", State: ipam.Bound, MAC: real, HostInterface: "veth1"}, true},
 
 		"nothing is seen":                        {lease(nil), nil, nil, false},
-		"the recorded MAC":                       {lease(func(l *netdb.Lease) { l.MAC = real }), seen{own}, nil, false},
-		"no MAC is recorded":                     {lease(func(l *netdb.Lease) { l.MAC = "" }), seen{own}, nil, false},
-		"no port is recorded":                    {lease(func(l *netdb.Lease) { l.HostInterface = "" }), seen{own}, nil, false},
+		"the recorded MAC":                       {lease(func(l *ipam.Lease) { l.MAC = real }), seen{own}, nil, false},
+		"no MAC is recorded":                     {lease(func(l *ipam.Lease) { l.MAC = "" }), seen{own}, nil, false},
+		"no port is recorded":                    {lease(func(l *ipam.Lease) { l.HostInterface = "" }), seen{own}, nil, false},
 		"the wire alone":                         {lease(nil), seen{{Witness: census.Probe, Port: "veth1", MAC: real}, {Witness: census.Neighbour, Port: "veth1", MAC: real}}, nil, false},
 		"another port":                           {lease(nil), seen{{Witness: census.Netns, Port: "veth2", MAC: real}}, nil, false},
 		"another port with the recorded MAC":     {lease(nil), seen{{Witness: census.Netns, Port: "veth2", MAC: given}}, nil, false},
@@ -52,13 +52,13 @@ func TestF29Differs(t *testing.T) {
 		"the host has it":                        {lease(nil), seen{own, {Witness: census.Host, Port: "rt0"}}, nil, false},
 		"a container of another":                 {lease(nil), seen{own, {Witness: census.Runtime, Container: "c", Sandbox: "b"}}, nil, false},
 		"another namespace behind the name":      {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: "nsid:7 (red)"}}, nil, false},
-		"another's lease records the port":       {lease(nil), seen{own}, &netdb.Lease{ID: "2", Sandbox: "b", UID: "b", State: netdb.Bound, HostInterface: "veth1"}, false},
-		"another's lease records the MAC":        {lease(nil), seen{own}, &netdb.Lease{ID: "2", Sandbox: "b", UID: "b", State: netdb.Releasing, MAC: real}, false},
-		"the sandbox's successor has the port":   {lease(nil), seen{own}, &netdb.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: netdb.Bound, HostInterface: "veth1"}, false},
+		"another's lease records the port":       {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "b", UID: "b", State: ipam.Bound, HostInterface: "veth1"}, false},
+		"another's lease records the MAC":        {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "b", UID: "b", State: ipam.Releasing, MAC: real}, false},
+		"the sandbox's successor has the port":   {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: ipam.Bound, HostInterface: "veth1"}, false},
 		"a MAC that could not be read is no MAC": {lease(nil), seen{{Witness: census.Netns, Port: "veth1"}}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			book := []*netdb.Lease{tt.lease}
+			book := []*ipam.Lease{tt.lease}
 			if tt.more != nil {
 				book = append(book, tt.more)
 			}

@@ -3,7 +3,7 @@ package workload
 import (
 	"slices"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Leases are the leases of the book that may have a workload, as they were read
@@ -11,16 +11,16 @@ import (
 // concurrent use. The zero value has none, and knows of no other lease than the
 // one that it is asked about.
 type Leases struct {
-	byID        map[string]*netdb.Lease
-	bySandbox   map[string][]*netdb.Lease
-	byContainer map[netdb.Container][]*netdb.Lease // that record it
+	byID        map[string]*ipam.Lease
+	bySandbox   map[string][]*ipam.Lease
+	byContainer map[ipam.Container][]*ipam.Lease // that record it
 }
 
 // NewLeases finds its way in the rows of a book.
-func NewLeases(rows []*netdb.Lease) *Leases {
-	x := &Leases{byID: make(map[string]*netdb.Lease), bySandbox: make(map[string][]*netdb.Lease), byContainer: make(map[netdb.Container][]*netdb.Lease)}
+func NewLeases(rows []*ipam.Lease) *Leases {
+	x := &Leases{byID: make(map[string]*ipam.Lease), bySandbox: make(map[string][]*ipam.Lease), byContainer: make(map[ipam.Container][]*ipam.Lease)}
 	for _, l := range rows {
-		if !l.State.Open() && l.State != netdb.Releasing {
+		if !l.State.Open() && l.State != ipam.Releasing {
 			continue
 		}
 		if l.ID != "" { // a container without a label names none
@@ -35,7 +35,7 @@ func NewLeases(rows []*netdb.Lease) *Leases {
 }
 
 // Lease returns the lease with an id, nil when there is none.
-func (x *Leases) Lease(id string) *netdb.Lease { return x.byID[id] }
+func (x *Leases) Lease(id string) *ipam.Lease { return x.byID[id] }
 
 // Has reports whether a sandbox has a lease of these.
 func (x *Leases) Has(sandbox string) bool { return len(x.bySandbox[sandbox]) > 0 }
@@ -44,8 +44,8 @@ func (x *Leases) Has(sandbox string) bool { return len(x.bySandbox[sandbox]) > 0
 // interface of the same pool, whatever their incarnation. Names are used again: a
 // sandbox that is made anew has its host interface, its namespace and its
 // containers' ids under the same names.
-func (x *Leases) Successors(l *netdb.Lease) []*netdb.Lease {
-	var out []*netdb.Lease
+func (x *Leases) Successors(l *ipam.Lease) []*ipam.Lease {
+	var out []*ipam.Lease
 	for _, o := range x.bySandbox[l.Sandbox] {
 		if o.State.Open() && younger(o, l) && o.PoolUID == l.PoolUID && o.Interface == l.Interface {
 			out = append(out, o)
@@ -61,7 +61,7 @@ func (x *Leases) Successors(l *netdb.Lease) []*netdb.Lease {
 // the very same link. Then a release ends with the link, or by an operator's force. No other lease takes plumbing
 // over: a port that a lease of another sandbox records too, or the same sandbox's lease
 // of another family or interface, keeps the address.
-func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
+func (x *Leases) Plumbing(l *ipam.Lease) (host, netns string) {
 	host, netns = l.HostInterface, l.Netns
 	for _, o := range x.Successors(l) {
 		if o.HostInterface == host && l.Plug.OtherLink(o.Plug) {
@@ -76,7 +76,7 @@ func (x *Leases) Plumbing(l *netdb.Lease) (host, netns string) {
 
 // OthersLink reports that an open lease of another sandbox records a link of this boot, by its index. It
 // looks through all leases, and is for a link whose name says that it may be another's.
-func (x *Leases) OthersLink(l *netdb.Lease, link int) bool {
+func (x *Leases) OthersLink(l *ipam.Lease, link int) bool {
 	for _, o := range x.byID {
 		if o.UID != l.UID && o.State.Open() && o.Plug.OfBoot(l.Plug.Boot) && (o.Plug.Index == link || o.Plug.Behind == link) {
 			return true
@@ -88,19 +88,19 @@ func (x *Leases) OthersLink(l *netdb.Lease, link int) bool {
 // shares reports that a container of o may be l's as well: both are of one
 // incarnation, for different interfaces or families, and o is not of a later
 // generation than l.
-func (x *Leases) shares(o, l *netdb.Lease) bool {
-	return Beside(o, l) && !slices.ContainsFunc(x.Successors(l), func(next *netdb.Lease) bool { return !younger(next, o) })
+func (x *Leases) shares(o, l *ipam.Lease) bool {
+	return Beside(o, l) && !slices.ContainsFunc(x.Successors(l), func(next *ipam.Lease) bool { return !younger(next, o) })
 }
 
 // Beside reports whether two leases are of one incarnation of a sandbox, for different interfaces
 // or families of it. Such leases may record one port, as both families of an interface do.
-func Beside(o, l *netdb.Lease) bool {
+func Beside(o, l *ipam.Lease) bool {
 	return o.Sandbox == l.Sandbox && o.UID == l.UID && (o.PoolUID != l.PoolUID || o.Interface != l.Interface)
 }
 
 // younger reports that a began after b. Two leases of one request began at once,
 // and neither is younger.
-func younger(a, b *netdb.Lease) bool {
+func younger(a, b *ipam.Lease) bool {
 	if a.Created.BootID == b.Created.BootID {
 		return a.Created.Boottime > b.Created.Boottime
 	}

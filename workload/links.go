@@ -4,17 +4,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // MayUse reports whether a lease in this state may be used on a port. What is released
 // may be used until its end is confirmed.
-func MayUse(s netdb.State) bool {
-	return s == netdb.Bound || s == netdb.Paused || s == netdb.Releasing
+func MayUse(s ipam.State) bool {
+	return s == ipam.Bound || s == ipam.Paused || s == ipam.Releasing
 }
 
 // ByName reports whether a lease's port is found by its name: it records no link of this boot.
-func ByName(l *netdb.Lease, boot string) bool {
+func ByName(l *ipam.Lease, boot string) bool {
 	return l.HostInterface != "" && (l.Plug.Index == 0 || !l.Plug.OfBoot(boot))
 }
 
@@ -30,11 +30,11 @@ type Recorded struct {
 type linkClaim struct {
 	uid  string
 	name string        // of the link, as it was then
-	at   time.Duration // when that was, see [netdb.Plug]
+	at   time.Duration // when that was, see [ipam.Plug]
 }
 
 // RecordedBy is that of all leases that may be used on a port.
-func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
+func RecordedBy(leases []*ipam.Lease, boot string) Recorded {
 	out := Recorded{boot: boot, links: map[int][]linkClaim{}, names: map[string][]string{}}
 	for _, l := range leases {
 		switch {
@@ -49,15 +49,15 @@ func RecordedBy(leases []*netdb.Lease, boot string) Recorded {
 }
 
 // boundIn reports whether what a lease records is of that boot, as far as is known.
-func boundIn(l *netdb.Lease, boot string) bool {
-	return l.Plug.OfBoot(boot) || netdb.SameBoot(l.Created.BootID, boot) || l.State == netdb.Bound && netdb.SameBoot(l.Since.BootID, boot)
+func boundIn(l *ipam.Lease, boot string) bool {
+	return l.Plug.OfBoot(boot) || ipam.SameBoot(l.Created.BootID, boot) || l.State == ipam.Bound && ipam.SameBoot(l.Since.BootID, boot)
 }
 
 // Has reports whether a lease has the port of that index and name. It has the link that it records,
 // where that is of this boot and no other sandbox's lease records it since: the kernel gives an index
 // again, and a runtime a link. Else it has the one of its name, unless only other
 // sandboxes record the link that has it now, or were bound to the name in this boot.
-func (r Recorded) Has(l *netdb.Lease, index int, name string) bool {
+func (r Recorded) Has(l *ipam.Lease, index int, name string) bool {
 	switch others := r.links[index]; {
 	case l.HostInterface == "":
 		return false
@@ -68,7 +68,7 @@ func (r Recorded) Has(l *netdb.Lease, index int, name string) bool {
 	}
 }
 
-// Last is when the link of an index was found last, see [netdb.Plug]; 0: not known.
+// Last is when the link of an index was found last, see [ipam.Plug]; 0: not known.
 func (r Recorded) Last(index int) (last time.Duration) {
 	for _, c := range r.links[index] {
 		last = max(last, c.at)
@@ -90,7 +90,7 @@ func only(all []linkClaim, uid string) bool {
 
 // since reports whether another sandbox's lease records the link of a lease since, which has that
 // name now. Of two of which that is not known it is the one that names the link as it is named.
-func (r Recorded) since(l *netdb.Lease, name string) bool {
+func (r Recorded) since(l *ipam.Lease, name string) bool {
 	own := linkClaim{l.UID, l.HostInterface, l.Plug.At}
 	for _, c := range r.links[l.Plug.Index] { // both families of an interface may record it, and one later
 		if c.uid == l.UID && c.after(own, name) {

@@ -4,21 +4,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // TestWhoseALinkIs: leases of two sandboxes record one link. It is that of the later one.
 func TestWhoseALinkIs(t *testing.T) {
 	t.Parallel()
-	lease := func(uid, name string, at time.Duration) *netdb.Lease {
-		return &netdb.Lease{UID: uid, State: netdb.Bound, HostInterface: name, Plug: netdb.Plug{Boot: "now", Index: 3, At: at}}
+	lease := func(uid, name string, at time.Duration) *ipam.Lease {
+		return &ipam.Lease{UID: uid, State: ipam.Bound, HostInterface: name, Plug: ipam.Plug{Boot: "now", Index: 3, At: at}}
 	}
-	with := func(l *netdb.Lease, change func(*netdb.Lease)) *netdb.Lease { change(l); return l }
+	with := func(l *ipam.Lease, change func(*ipam.Lease)) *ipam.Lease { change(l); return l }
 	for what, c := range map[string]struct {
 		name   string // of the link now
-		a, b   *netdb.Lease
-		others []*netdb.Lease
+		a, b   *ipam.Lease
+		others []*ipam.Lease
 		has    [2]bool // a, b
 	}{
 		"used again":                          {"b0", lease("a", "a0", 1), lease("b", "b0", 2), nil, [2]bool{false, true}},
@@ -28,10 +28,10 @@ func TestWhoseALinkIs(t *testing.T) {
 		"since is not known, a name is":       {"b0", lease("a", "a0", 0), lease("b", "b0", 0), nil, [2]bool{false, true}},
 		"neither is known":                    {"tap0", lease("a", "tap0", 0), lease("b", "tap0", 0), nil, [2]bool{true, true}},
 		"of one sandbox":                      {"b0", lease("a", "b0", 1), lease("a", "b0", 2), nil, [2]bool{true, true}},
-		"and the other family is later still": {"b0", lease("a", "b0", 1), lease("b", "b0", 2), []*netdb.Lease{lease("a", "b0", 3)}, [2]bool{true, false}},
-		"the later has ended":                 {"b0", lease("a", "a0", 1), with(lease("b", "b0", 2), func(l *netdb.Lease) { l.State = netdb.Cooling }), nil, [2]bool{true, true}},
-		"the later is of another boot":        {"b0", lease("a", "a0", 1), with(lease("b", "c0", 2), func(l *netdb.Lease) { l.Plug.Boot = "then" }), nil, [2]bool{true, false}},
-		"the later is not known by its link":  {"b0", lease("a", "a0", 1), with(lease("b", "b0", 0), func(l *netdb.Lease) { l.Plug.Index = 0 }), nil, [2]bool{true, false}},
+		"and the other family is later still": {"b0", lease("a", "b0", 1), lease("b", "b0", 2), []*ipam.Lease{lease("a", "b0", 3)}, [2]bool{true, false}},
+		"the later has ended":                 {"b0", lease("a", "a0", 1), with(lease("b", "b0", 2), func(l *ipam.Lease) { l.State = ipam.Cooling }), nil, [2]bool{true, true}},
+		"the later is of another boot":        {"b0", lease("a", "a0", 1), with(lease("b", "c0", 2), func(l *ipam.Lease) { l.Plug.Boot = "then" }), nil, [2]bool{true, false}},
+		"the later is not known by its link":  {"b0", lease("a", "a0", 1), with(lease("b", "b0", 0), func(l *ipam.Lease) { l.Plug.Index = 0 }), nil, [2]bool{true, false}},
 	} {
 		recorded := workload.RecordedBy(append(c.others, c.a, c.b), "now")
 		if got := [2]bool{recorded.Has(c.a, 3, c.name), recorded.Has(c.b, 3, c.name)}; got != c.has {

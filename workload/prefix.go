@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Board answers about addresses, as [census.Board] does.
@@ -15,7 +15,7 @@ type Board interface {
 
 // About asks the board about all that a lease has: its address, or every one of its delegated
 // prefix.
-func About(b Board, l *netdb.Lease) census.Answer {
+func About(b Board, l *ipam.Lease) census.Answer {
 	if l.PrefixLen == 0 {
 		return b.About(l.Addr)
 	}
@@ -24,7 +24,7 @@ func About(b Board, l *netdb.Lease) census.Answer {
 }
 
 // SeenOf is what a census has of all that a lease has.
-func SeenOf(c census.Census, l *netdb.Lease) []census.Sighting {
+func SeenOf(c census.Census, l *ipam.Lease) []census.Sighting {
 	if l.PrefixLen == 0 {
 		return c.Seen[l.Addr]
 	}

@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Record is what the runtime's record of one container says. An empty field is
 // a label that the container does not have.
 type Record struct {
-	netdb.Container
+	ipam.Container
 	LeaseID string     // the lease label
 	Sandbox string     // the owner label
 	UID     string     // the label of the sandbox's incarnation
@@ -24,6 +24,6 @@ type Record struct {
 
 // Seen is the record behind a sighting of the runtime witness.
 func Seen(s census.Sighting) Record {
-	return Record{Container: netdb.Container{Namespace: s.Namespace, ID: s.Container},
+	return Record{Container: ipam.Container{Namespace: s.Namespace, ID: s.Container},
 		LeaseID: s.LeaseID, Sandbox: s.Sandbox, UID: s.UID, Addr: s.Addr, Made: s.At, Task: s.Task != "" || s.Note != ""}
 }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // LastKnown is where a lease's sandbox was last known to be, by the numbers and names that are its own.
 // Links and namespaces of another boot are gone, and what has their names was made since; of a
 // lease that records no boot the name is all that is known.
-func (x *Leases) LastKnown(l *netdb.Lease, boot string) (at census.LastKnown) {
+func (x *Leases) LastKnown(l *ipam.Lease, boot string) (at census.LastKnown) {
 	if l.Plug.OfBoot(boot) {
 		at.Link, at.Behind, at.Netns, at.Inode = l.Plug.Index, l.Plug.Behind, l.Netns, l.Plug.Inode
 	}
@@ -23,7 +23,7 @@ func (x *Leases) LastKnown(l *netdb.Lease, boot string) (at census.LastKnown) {
 // A Trace is what is left of one lease's sandbox, as the kernel has it: where it was last known to
 // be, and what is there now.
 type Trace struct {
-	Lease   *netdb.Lease
+	Lease   *ipam.Lease
 	At      census.LastKnown
 	Remains census.Remains
 	Leases  *Leases // all of them: a link may be of another sandbox by now

@@ -5,27 +5,27 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // What keeps a lease whose sandbox no witness sees, and when nothing of it is left: a recorded index may be
 // of another sandbox's link by now, a link made anew has another one, and of what is not known nothing follows.
 func TestTrace(t *testing.T) {
 	const boot, mac, another = "boot", "02:00:00:00:00:01", "02:00:00:00:00:99"
-	bound := netdb.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: netdb.Bound, HostInterface: "veth1", Netns: "/run/netns/a", MAC: mac,
-		Plug: netdb.Plug{Boot: boot, Index: 7, Inode: 70}}
+	bound := ipam.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: ipam.Bound, HostInterface: "veth1", Netns: "/run/netns/a", MAC: mac,
+		Plug: ipam.Plug{Boot: boot, Index: 7, Inode: 70}}
 	released := bound
-	released.State = netdb.Releasing
+	released.State = ipam.Releasing
 	unnamed := bound
-	unnamed.HostInterface, unnamed.Plug = "", netdb.Plug{Boot: boot, Inode: 70, Behind: 7}
+	unnamed.HostInterface, unnamed.Plug = "", ipam.Plug{Boot: boot, Inode: 70, Behind: 7}
 	unnamedReleased := unnamed
-	unnamedReleased.State = netdb.Releasing
+	unnamedReleased.State = ipam.Releasing
 	former := unnamed
-	former.State, former.Reason = netdb.Quarantined, netdb.Rebuilt
+	former.State, former.Reason = ipam.Quarantined, ipam.Rebuilt
 	bare := unnamed
 	bare.MAC = ""
 	older := bound
-	older.Plug = netdb.Plug{}
+	older.Plug = ipam.Plug{}
 	before := bound
 	before.Plug.Boot = "another boot"
 	noSpace := bound
@@ -33,16 +33,16 @@ func TestTrace(t *testing.T) {
 	noMAC := bound
 	noMAC.MAC = ""
 	noMACReleased := noMAC
-	noMACReleased.State = netdb.Releasing
+	noMACReleased.State = ipam.Releasing
 	bareReleased := bare
-	bareReleased.State = netdb.Releasing
+	bareReleased.State = ipam.Releasing
 	noLink := bound
 	noLink.Plug.Index = 0
 	noInode := noLink
 	noInode.Plug.Inode = 0
 	noName := noLink
 	noName.HostInterface = ""
-	taker := &netdb.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: netdb.Bound, Plug: netdb.Plug{Boot: boot, Index: 7}}
+	taker := &ipam.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: ipam.Bound, Plug: ipam.Plug{Boot: boot, Index: 7}}
 
 	port := func(name, mac string) *census.HostLink {
 		return &census.HostLink{Index: 7, Name: name, Bridge: "rt0", Watched: true, Leads: true, MAC: mac}
@@ -65,8 +65,8 @@ func TestTrace(t *testing.T) {
 	strange.Bridge, strange.Watched = "docker0", false
 
 	for name, tt := range map[string]struct {
-		lease     netdb.Lease
-		other     *netdb.Lease
+		lease     ipam.Lease
+		other     *ipam.Lease
 		left      census.Remains
 		keeps     string
 		there     bool // its link, though it keeps no lease by that
@@ -119,7 +119,7 @@ func TestTrace(t *testing.T) {
 		"another's that is unplugged":                    {lease: bare, other: taker, left: census.Remains{Behind: loose}, ended: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rows := []*netdb.Lease{&tt.lease}
+			rows := []*ipam.Lease{&tt.lease}
 			if tt.other != nil {
 				rows = append(rows, tt.other)
 			}
@@ -143,27 +143,27 @@ func TestTrace(t *testing.T) {
 
 // What is known of where a sandbox was: nothing of another boot, and no name that its successor has.
 func TestLastKnown(t *testing.T) {
-	l := &netdb.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: netdb.Releasing, HostInterface: "veth1", Netns: "/run/netns/a", Plug: netdb.Plug{Boot: "boot", Index: 7, Inode: 70, Behind: 6}}
-	next := &netdb.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: netdb.Bound, HostInterface: "veth1", Plug: netdb.Plug{Boot: "boot", Index: 9}}
+	l := &ipam.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: ipam.Releasing, HostInterface: "veth1", Netns: "/run/netns/a", Plug: ipam.Plug{Boot: "boot", Index: 7, Inode: 70, Behind: 6}}
+	next := &ipam.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: ipam.Bound, HostInterface: "veth1", Plug: ipam.Plug{Boot: "boot", Index: 9}}
 	next.Created.Wall = next.Created.Wall.AddDate(1, 0, 0)
 	next.Created.BootID = "later"
 	whole := census.LastKnown{Name: "veth1", Link: 7, Behind: 6, Netns: "/run/netns/a", Inode: 70}
 	for name, tt := range map[string]struct {
-		rows []*netdb.Lease
+		rows []*ipam.Lease
 		boot string
 		want census.LastKnown
 	}{
-		"in its boot":        {[]*netdb.Lease{l}, "boot", whole},
-		"in an era of it":    {[]*netdb.Lease{l}, "boot+1", whole},
-		"in another":         {[]*netdb.Lease{l}, "other", census.LastKnown{}},
-		"its name is passed": {[]*netdb.Lease{l, next}, "boot", census.LastKnown{Link: 7, Behind: 6, Netns: "/run/netns/a", Inode: 70}},
+		"in its boot":        {[]*ipam.Lease{l}, "boot", whole},
+		"in an era of it":    {[]*ipam.Lease{l}, "boot+1", whole},
+		"in another":         {[]*ipam.Lease{l}, "other", census.LastKnown{}},
+		"its name is passed": {[]*ipam.Lease{l, next}, "boot", census.LastKnown{Link: 7, Behind: 6, Netns: "/run/netns/a", Inode: 70}},
 	} {
 		if got := NewLeases(tt.rows).LastKnown(l, tt.boot); got != tt.want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	l.Plug = netdb.Plug{}
-	if got := NewLeases([]*netdb.Lease{l}).LastKnown(l, "boot"); got != (census.LastKnown{Name: "veth1"}) {
+	l.Plug = ipam.Plug{}
+	if got := NewLeases([]*ipam.Lease{l}).LastKnown(l, "boot"); got != (census.LastKnown{Name: "veth1"}) {
 		t.Errorf("of no known boot: %+v", got)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // JudgeSighting says whether a sighting of a lease's address is of the lease's
 // own workload. On the wire only a positive difference makes a stranger, and only
 // a positive likeness the owner: what is unknown on either side proves nothing.
-func (x *Leases) JudgeSighting(l *netdb.Lease, s census.Sighting) Verdict {
+func (x *Leases) JudgeSighting(l *ipam.Lease, s census.Sighting) Verdict {
 	switch s.Witness {
 	case census.Host:
 		return Another // no sandbox lives on the bridge itself
@@ -36,7 +36,7 @@ func (x *Leases) JudgeSighting(l *netdb.Lease, s census.Sighting) Verdict {
 
 // Strangers returns the sightings that show a lease's address under
 // another. What was seen is left as it is.
-func (x *Leases) Strangers(l *netdb.Lease, seen []census.Sighting) []census.Sighting {
+func (x *Leases) Strangers(l *ipam.Lease, seen []census.Sighting) []census.Sighting {
 	return slices.DeleteFunc(slices.Clone(seen), func(s census.Sighting) bool { return x.JudgeSighting(l, s) != Another })
 }
 
@@ -50,7 +50,7 @@ func claim(s census.Sighting) bool {
 // Shown reports whether the kernel shows a lease's workload in its place: a namespace
 // behind the lease's own port, and with its own MAC where one is recorded, has the
 // address, or the neighbour table has it at both.
-func Shown(l *netdb.Lease, seen []census.Sighting) bool {
+func Shown(l *ipam.Lease, seen []census.Sighting) bool {
 	return slices.ContainsFunc(seen, func(s census.Sighting) bool {
 		port := l.HostInterface != "" && s.Behind(l.HostInterface)
 		mac := l.MAC != "" && s.MAC == l.MAC
@@ -63,7 +63,7 @@ func Shown(l *netdb.Lease, seen []census.Sighting) bool {
 // any guest or tenant can make while the kernel shows the lease's workload in its place, and at
 // any time the record of a container without a task. One of which the runtime could
 // not say that, which its note says, may have a task.
-func (x *Leases) Contradicted(l *netdb.Lease, seen []census.Sighting) (against, beside []census.Sighting) {
+func (x *Leases) Contradicted(l *ipam.Lease, seen []census.Sighting) (against, beside []census.Sighting) {
 	shown := Shown(l, seen)
 	for _, s := range x.Strangers(l, seen) {
 		if claim(s) && shown || s.Witness == census.Runtime && s.Task == "" && s.Note == "" {
@@ -78,7 +78,7 @@ func (x *Leases) Contradicted(l *netdb.Lease, seen []census.Sighting) (against, 
 // Claimed reports whether all that is seen of the address of a lease, whose own
 // workload is gone, is claims of others: frames of strangers, and records of
 // containers that are not its own.
-func (x *Leases) Claimed(l *netdb.Lease, seen []census.Sighting) bool {
+func (x *Leases) Claimed(l *ipam.Lease, seen []census.Sighting) bool {
 	for _, s := range seen {
 		v := x.JudgeSighting(l, s)
 		if s.Witness == census.Runtime && v == Ours || s.Witness != census.Runtime && (v != Another || !claim(s)) {
@@ -91,7 +91,7 @@ func (x *Leases) Claimed(l *netdb.Lease, seen []census.Sighting) bool {
 // Backed reports whether nothing that is seen of an address contradicts that a
 // lease's workload lives with it: no sighting is a stranger's, and those of which
 // nothing says whose they are come from one port at most.
-func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
+func (x *Leases) Backed(l *ipam.Lease, seen []census.Sighting) bool {
 	port := l.HostInterface
 	for _, s := range seen {
 		switch v := x.JudgeSighting(l, s); {
@@ -111,14 +111,14 @@ func (x *Leases) Backed(l *netdb.Lease, seen []census.Sighting) bool {
 // workload: it is not seen at all, or it is [Leases.Backed] and one sighting shows a
 // place or a container that the lease records. A lease that records neither the
 // MAC, nor the port, nor the namespace that is seen may be another's.
-func (x *Leases) Recognized(l *netdb.Lease, seen []census.Sighting) bool {
+func (x *Leases) Recognized(l *ipam.Lease, seen []census.Sighting) bool {
 	like := func(s census.Sighting) bool { return x.JudgeSighting(l, s) == Ours || inside(l, s) }
 	return len(seen) == 0 || x.Backed(l, seen) && slices.ContainsFunc(seen, like)
 }
 
 // inside reports whether a namespace that has the lease's address has the name that
 // the lease records.
-func inside(l *netdb.Lease, s census.Sighting) bool {
+func inside(l *ipam.Lease, s census.Sighting) bool {
 	dir, name := path.Split(l.Netns)
 	return s.Witness == census.Netns && name != "" && (dir == "/run/netns/" || dir == "/var/run/netns/") &&
 		strings.HasSuffix(s.Netns, " ("+name+")")
@@ -129,7 +129,7 @@ func inside(l *netdb.Lease, s census.Sighting) bool {
 // the very link or namespace that the bind named in this boot. These count where there are no
 // two MACs to compare, and inside a delegated prefix, where MACs are the sandbox's own matter.
 // Names alone, which are used again, show nothing.
-func Plugged(l *netdb.Lease, s census.Sighting) bool {
+func Plugged(l *ipam.Lease, s census.Sighting) bool {
 	if s.Witness != census.Netns || l.HostInterface != "" && !s.Behind(l.HostInterface) {
 		return false
 	}
@@ -141,8 +141,8 @@ func Plugged(l *netdb.Lease, s census.Sighting) bool {
 
 // samePlug reports that a sighting is at the link or in the namespace that a lease records,
 // as this boot numbers them, and that neither is known to be another.
-func samePlug(l *netdb.Lease, s census.Sighting) bool {
-	is := netdb.Plug{Boot: netdb.Now().BootID, Inode: s.Inode}
+func samePlug(l *ipam.Lease, s census.Sighting) bool {
+	is := ipam.Plug{Boot: ipam.Now().BootID, Inode: s.Inode}
 	if s.Port == l.HostInterface { // behind several ports it is the index of one of them
 		is.Index = s.Index
 	}

@@ -4,18 +4,18 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Who counts as a stranger on a lease's address. What is unknown on either
 // side proves nothing.
 func TestStrangers(t *testing.T) {
 	const id, mac, other = "01a1fdb6-0028-705b-b6df-154185e9c682", "02:00:00:00:00:01", "02:00:00:00:00:99"
-	unbound := netdb.Lease{ID: id, Sandbox: "a", UID: "a-1", State: netdb.Reserved}
-	bound := netdb.Lease{ID: id, Sandbox: "a", UID: "a-1", State: netdb.Bound, MAC: mac, HostInterface: "veth1",
-		Containers: []netdb.Container{{Namespace: "default", ID: "c1"}}}
+	unbound := ipam.Lease{ID: id, Sandbox: "a", UID: "a-1", State: ipam.Reserved}
+	bound := ipam.Lease{ID: id, Sandbox: "a", UID: "a-1", State: ipam.Bound, MAC: mac, HostInterface: "veth1",
+		Containers: []ipam.Container{{Namespace: "default", ID: "c1"}}}
 	for name, tt := range map[string]struct {
-		lease    netdb.Lease
+		lease    ipam.Lease
 		seen     census.Sighting
 		stranger bool
 	}{
@@ -35,7 +35,7 @@ func TestStrangers(t *testing.T) {
 		"its own MAC, the port unknown":          {bound, census.Sighting{Witness: census.Neighbour, MAC: mac}, false},
 		"nothing known but the address":          {bound, census.Sighting{Witness: census.Probe}, false},
 		"somewhere, before the lease was bound":  {unbound, census.Sighting{Witness: census.Netns, Port: "veth7", MAC: other}, false},
-		"another MAC, the lease names none":      {netdb.Lease{HostInterface: "veth1"}, census.Sighting{Witness: census.Probe, MAC: other}, false},
+		"another MAC, the lease names none":      {ipam.Lease{HostInterface: "veth1"}, census.Sighting{Witness: census.Probe, MAC: other}, false},
 		"another MAC answers the probe":          {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other}, true},
 		"an answer for its own MAC":              {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other, Says: mac}, false},
 		"the same, the port unknown":             {bound, census.Sighting{Witness: census.Probe, MAC: other, Says: mac}, false},
@@ -43,7 +43,7 @@ func TestStrangers(t *testing.T) {
 		"another port answers for its MAC":       {bound, census.Sighting{Witness: census.Probe, Port: "veth2", MAC: other, Says: mac}, true},
 		"two other MACs":                         {bound, census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other, Says: "02:00:00:00:00:98"}, true},
 		"a witness of the future, its own place": {bound, census.Sighting{Witness: "divination", Port: "veth1"}, false},
-		"nothing at all":                         {netdb.Lease{}, census.Sighting{}, false},
+		"nothing at all":                         {ipam.Lease{}, census.Sighting{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := []census.Sighting{{Witness: census.Probe}, tt.seen}

@@ -3,7 +3,7 @@ package workload
 import (
 	"slices"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Verdict says what something that was seen has to do with one lease.
@@ -40,7 +40,7 @@ func (v Verdict) String() string {
 //
 // Leases of one incarnation for its other interfaces and families share its
 // containers: a label that names one of those does not speak against l.
-func (x *Leases) Judge(l *netdb.Lease, r Record) Verdict {
+func (x *Leases) Judge(l *ipam.Lease, r Record) Verdict {
 	if r.LeaseID != "" && r.LeaseID == l.ID {
 		return Ours
 	}
@@ -70,23 +70,23 @@ func (x *Leases) Judge(l *netdb.Lease, r Record) Verdict {
 
 // leased reports whether an incarnation of a sandbox has a lease.
 func (x *Leases) leased(sandbox, uid string) bool {
-	return slices.ContainsFunc(x.bySandbox[sandbox], func(l *netdb.Lease) bool { return l.UID == uid })
+	return slices.ContainsFunc(x.bySandbox[sandbox], func(l *ipam.Lease) bool { return l.UID == uid })
 }
 
 // Awaits reports whether a container may be about to use a lease that is not
 // bound yet. One that is labelled with another lease, that another open one records
 // or that claims another address lives with that: a sandbox's second interface that
 // never came ends beside its first.
-func (x *Leases) Awaits(l *netdb.Lease, r Record) bool {
+func (x *Leases) Awaits(l *ipam.Lease, r Record) bool {
 	elsewhere := r.LeaseID != "" && r.LeaseID != l.ID || r.Addr.IsValid() && r.Addr != l.Addr ||
-		slices.ContainsFunc(x.byContainer[r.Container], func(o *netdb.Lease) bool { return o.ID != l.ID && o.State.Open() })
+		slices.ContainsFunc(x.byContainer[r.Container], func(o *ipam.Lease) bool { return o.ID != l.ID && o.State.Open() })
 	return !elsewhere && x.Judge(l, r) == Ours
 }
 
 // succeeded reports that a container which l records was made anew for a
 // successor, which records it too.
-func (x *Leases) succeeded(l *netdb.Lease, r Record) bool {
-	return slices.ContainsFunc(x.Successors(l), func(o *netdb.Lease) bool {
+func (x *Leases) succeeded(l *ipam.Lease, r Record) bool {
+	return slices.ContainsFunc(x.Successors(l), func(o *ipam.Lease) bool {
 		before := !r.Made.IsZero() && r.Made.Before(o.Created.Wall)
 		return slices.Contains(o.Containers, r.Container) && !before
 	})
@@ -94,8 +94,8 @@ func (x *Leases) succeeded(l *netdb.Lease, r Record) bool {
 
 // recordedBefore reports that another lease records a container which l does not:
 // a younger one, or one whose container was there before l began.
-func (x *Leases) recordedBefore(l *netdb.Lease, r Record) bool {
-	return slices.ContainsFunc(x.byContainer[r.Container], func(o *netdb.Lease) bool {
+func (x *Leases) recordedBefore(l *ipam.Lease, r Record) bool {
+	return slices.ContainsFunc(x.byContainer[r.Container], func(o *ipam.Lease) bool {
 		before := !r.Made.IsZero() && r.Made.Before(l.Created.Wall)
 		return o.ID != l.ID && !x.shares(o, l) && (younger(o, l) || before)
 	})

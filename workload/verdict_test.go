@@ -8,35 +8,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // began makes a bound lease of one boot, so many seconds after it.
-func began(id, sandbox, uid string, at int, change ...func(*netdb.Lease)) *netdb.Lease {
-	l := &netdb.Lease{ID: id, Sandbox: sandbox, UID: uid, PoolUID: "p", Interface: "eth0", State: netdb.Bound,
-		Created: netdb.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
+func began(id, sandbox, uid string, at int, change ...func(*ipam.Lease)) *ipam.Lease {
+	l := &ipam.Lease{ID: id, Sandbox: sandbox, UID: uid, PoolUID: "p", Interface: "eth0", State: ipam.Bound,
+		Created: ipam.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
 	for _, c := range change {
 		c(l)
 	}
 	return l
 }
 
-func records(ids ...string) func(*netdb.Lease) {
-	return func(l *netdb.Lease) {
+func records(ids ...string) func(*ipam.Lease) {
+	return func(l *ipam.Lease) {
 		for _, id := range ids {
-			l.Containers = append(l.Containers, netdb.Container{Namespace: "default", ID: id})
+			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
 		}
 	}
 }
 
-func released(l *netdb.Lease)  { l.State = netdb.Releasing }
-func cools(l *netdb.Lease)     { l.State = netdb.Cooling }
-func eth1(l *netdb.Lease)      { l.Interface = "eth1" }
-func otherPool(l *netdb.Lease) { l.PoolUID = "q" }
+func released(l *ipam.Lease)  { l.State = ipam.Releasing }
+func cools(l *ipam.Lease)     { l.State = ipam.Cooling }
+func eth1(l *ipam.Lease)      { l.Interface = "eth1" }
+func otherPool(l *ipam.Lease) { l.PoolUID = "q" }
 
 // of makes the record of a container.
 func of(id, sandbox string, change ...func(*Record)) Record {
-	r := Record{Container: netdb.Container{Namespace: "default", ID: id}, Sandbox: sandbox}
+	r := Record{Container: ipam.Container{Namespace: "default", ID: id}, Sandbox: sandbox}
 	for _, c := range change {
 		c(&r)
 	}
@@ -54,58 +54,58 @@ func claims(a string) func(*Record) {
 // incarnation a1, which began at 5 and records c1. With others, the book has more.
 func TestBelongs(t *testing.T) {
 	l := began("L", "a", "a1", 5, records("c1"))
-	older := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("O", "a", "a0", 1, change...) }
-	next := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("M", "a", "a2", 9, change...) }
-	again := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("M", "a", "a1", 9, change...) }
-	twin := func(change ...func(*netdb.Lease)) *netdb.Lease { return began("T", "a", "a1", 5, change...) }
+	older := func(change ...func(*ipam.Lease)) *ipam.Lease { return began("O", "a", "a0", 1, change...) }
+	next := func(change ...func(*ipam.Lease)) *ipam.Lease { return began("M", "a", "a2", 9, change...) }
+	again := func(change ...func(*ipam.Lease)) *ipam.Lease { return began("M", "a", "a1", 9, change...) }
+	twin := func(change ...func(*ipam.Lease)) *ipam.Lease { return began("T", "a", "a1", 5, change...) }
 	stranger := began("S", "b", "b", 9)
 	for name, tt := range map[string]struct {
-		others []*netdb.Lease
+		others []*ipam.Lease
 		seen   Record
 		want   Verdict
 	}{
 		"its lease label names the lease":                             {nil, of("c2", "", leased("L")), Ours},
-		"and everything else names another":                           {[]*netdb.Lease{next(records("c2"))}, of("c2", "b", leased("L"), uid("b1")), Ours},
-		"its lease label names an older incarnation's lease":          {[]*netdb.Lease{older()}, of("c2", "a", leased("O")), Another},
-		"one that is being released":                                  {[]*netdb.Lease{older(released)}, of("c2", "a", leased("O")), Another},
-		"one of the same moment":                                      {[]*netdb.Lease{began("M", "a", "a2", 5)}, of("c2", "a", leased("M")), Another},
-		"one of another incarnation's other interface":                {[]*netdb.Lease{next(eth1)}, of("c2", "a", leased("M")), Another},
-		"its lease label names the next incarnation's lease":          {[]*netdb.Lease{next()}, of("c2", "a", leased("M")), Another},
-		"its lease label names another sandbox's lease":               {[]*netdb.Lease{stranger}, of("c2", "a", leased("S"), uid("a1")), Another},
-		"the sandbox was given another lease since":                   {[]*netdb.Lease{again()}, of("c2", "a", leased("M"), uid("a1")), Another},
-		"its lease label names a lease that has ended":                {[]*netdb.Lease{older(cools)}, of("c2", "a", leased("O")), Ours},
+		"and everything else names another":                           {[]*ipam.Lease{next(records("c2"))}, of("c2", "b", leased("L"), uid("b1")), Ours},
+		"its lease label names an older incarnation's lease":          {[]*ipam.Lease{older()}, of("c2", "a", leased("O")), Another},
+		"one that is being released":                                  {[]*ipam.Lease{older(released)}, of("c2", "a", leased("O")), Another},
+		"one of the same moment":                                      {[]*ipam.Lease{began("M", "a", "a2", 5)}, of("c2", "a", leased("M")), Another},
+		"one of another incarnation's other interface":                {[]*ipam.Lease{next(eth1)}, of("c2", "a", leased("M")), Another},
+		"its lease label names the next incarnation's lease":          {[]*ipam.Lease{next()}, of("c2", "a", leased("M")), Another},
+		"its lease label names another sandbox's lease":               {[]*ipam.Lease{stranger}, of("c2", "a", leased("S"), uid("a1")), Another},
+		"the sandbox was given another lease since":                   {[]*ipam.Lease{again()}, of("c2", "a", leased("M"), uid("a1")), Another},
+		"its lease label names a lease that has ended":                {[]*ipam.Lease{older(cools)}, of("c2", "a", leased("O")), Ours},
 		"its lease label names none that the book has":                {nil, of("c2", "a", leased("X"), uid("a1")), Ours},
 		"the same, without an owner":                                  {nil, of("c2", "", leased("X")), Unknown},
-		"its label names the same incarnation's lease for eth1":       {[]*netdb.Lease{twin(eth1)}, of("c2", "a", leased("T")), Ours},
-		"its label names the same incarnation's other family":         {[]*netdb.Lease{twin(otherPool)}, of("c2", "a", leased("T")), Ours},
-		"the other family's lease of its next generation":             {[]*netdb.Lease{again(), began("N", "a", "a1", 9, otherPool)}, of("c2", "a", leased("N")), Another},
-		"the same for eth1, by a container of another sandbox":        {[]*netdb.Lease{twin(eth1)}, of("c2", "b", leased("T")), Another},
+		"its label names the same incarnation's lease for eth1":       {[]*ipam.Lease{twin(eth1)}, of("c2", "a", leased("T")), Ours},
+		"its label names the same incarnation's other family":         {[]*ipam.Lease{twin(otherPool)}, of("c2", "a", leased("T")), Ours},
+		"the other family's lease of its next generation":             {[]*ipam.Lease{again(), began("N", "a", "a1", 9, otherPool)}, of("c2", "a", leased("N")), Another},
+		"the same for eth1, by a container of another sandbox":        {[]*ipam.Lease{twin(eth1)}, of("c2", "b", leased("T")), Another},
 		"recorded, without a label":                                   {nil, of("c1", ""), Ours},
 		"recorded, and labelled as another sandbox":                   {nil, of("c1", "b"), Ours},
 		"recorded, and its uid label is another incarnation's":        {nil, of("c1", "a", uid("a2")), Ours},
-		"recorded under this id in another namespace":                 {nil, Record{Container: netdb.Container{Namespace: "other", ID: "c1"}}, Unknown},
+		"recorded under this id in another namespace":                 {nil, Record{Container: ipam.Container{Namespace: "other", ID: "c1"}}, Unknown},
 		"recorded, and its label names a lease that has ended":        {nil, of("c1", "a", leased("X")), Ours},
-		"recorded, and its label names the lease before this":         {[]*netdb.Lease{older(released)}, of("c1", "a", leased("O")), Ours},
-		"recorded, and its label names a younger incarnation's lease": {[]*netdb.Lease{next()}, of("c1", "a", leased("M")), Another},
-		"recorded, and its label names another sandbox's lease":       {[]*netdb.Lease{stranger}, of("c1", "b", leased("S")), Another},
-		"recorded by this and the next, and made before the next":     {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", made(7)), Ours},
-		"recorded by this and the next, and made after":               {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", made(10)), Another},
-		"recorded by this and the next, not known when it was made":   {[]*netdb.Lease{next(records("c1"))}, of("c1", "a"), Another},
-		"the same, and it carries this lease's label":                 {[]*netdb.Lease{next(records("c1"))}, of("c1", "a", leased("L")), Ours},
-		"recorded by this and by the next that is released":           {[]*netdb.Lease{next(records("c1"), released)}, of("c1", "a"), Ours},
-		"recorded by this and another interface's":                    {[]*netdb.Lease{again(records("c1"), eth1)}, of("c1", "a"), Ours},
-		"the next incarnation records it":                             {[]*netdb.Lease{next(records("c2"))}, of("c2", "a"), Another},
-		"the next one recorded it, and is released":                   {[]*netdb.Lease{next(records("c2"), released)}, of("c2", "a"), Another},
-		"an older incarnation records it, and it was there before":    {[]*netdb.Lease{older(records("c2"))}, of("c2", "a", made(2)), Another},
-		"an older incarnation records its id, made anew since":        {[]*netdb.Lease{older(records("c2"))}, of("c2", "a", made(6)), Ours},
-		"an older incarnation records it, not known since when":       {[]*netdb.Lease{older(records("c2"))}, of("c2", "a"), Ours},
-		"the same incarnation's lease for eth1 records it":            {[]*netdb.Lease{twin(records("c2"), eth1)}, of("c2", "a"), Ours},
+		"recorded, and its label names the lease before this":         {[]*ipam.Lease{older(released)}, of("c1", "a", leased("O")), Ours},
+		"recorded, and its label names a younger incarnation's lease": {[]*ipam.Lease{next()}, of("c1", "a", leased("M")), Another},
+		"recorded, and its label names another sandbox's lease":       {[]*ipam.Lease{stranger}, of("c1", "b", leased("S")), Another},
+		"recorded by this and the next, and made before the next":     {[]*ipam.Lease{next(records("c1"))}, of("c1", "a", made(7)), Ours},
+		"recorded by this and the next, and made after":               {[]*ipam.Lease{next(records("c1"))}, of("c1", "a", made(10)), Another},
+		"recorded by this and the next, not known when it was made":   {[]*ipam.Lease{next(records("c1"))}, of("c1", "a"), Another},
+		"the same, and it carries this lease's label":                 {[]*ipam.Lease{next(records("c1"))}, of("c1", "a", leased("L")), Ours},
+		"recorded by this and by the next that is released":           {[]*ipam.Lease{next(records("c1"), released)}, of("c1", "a"), Ours},
+		"recorded by this and another interface's":                    {[]*ipam.Lease{again(records("c1"), eth1)}, of("c1", "a"), Ours},
+		"the next incarnation records it":                             {[]*ipam.Lease{next(records("c2"))}, of("c2", "a"), Another},
+		"the next one recorded it, and is released":                   {[]*ipam.Lease{next(records("c2"), released)}, of("c2", "a"), Another},
+		"an older incarnation records it, and it was there before":    {[]*ipam.Lease{older(records("c2"))}, of("c2", "a", made(2)), Another},
+		"an older incarnation records its id, made anew since":        {[]*ipam.Lease{older(records("c2"))}, of("c2", "a", made(6)), Ours},
+		"an older incarnation records it, not known since when":       {[]*ipam.Lease{older(records("c2"))}, of("c2", "a"), Ours},
+		"the same incarnation's lease for eth1 records it":            {[]*ipam.Lease{twin(records("c2"), eth1)}, of("c2", "a"), Ours},
 		"by the sandbox's name":                                       {nil, of("c2", "a"), Ours},
-		"by the sandbox's name, and the next incarnation lives":       {[]*netdb.Lease{next()}, of("c2", "a"), Ours},
+		"by the sandbox's name, and the next incarnation lives":       {[]*ipam.Lease{next()}, of("c2", "a"), Ours},
 		"by the incarnation":                                          {nil, of("c2", "a1"), Ours},
 		"by the name and the uid label":                               {nil, of("c2", "a", uid("a1")), Ours},
 		"the uid label is another incarnation's":                      {nil, of("c2", "a", uid("a2")), Another},
-		"and so it is where that one has a lease":                     {[]*netdb.Lease{next()}, of("c2", "a", uid("a2")), Another},
+		"and so it is where that one has a lease":                     {[]*ipam.Lease{next()}, of("c2", "a", uid("a2")), Another},
 		"by the incarnation, with another uid label":                  {nil, of("c2", "a1", uid("a2")), Another},
 		"another sandbox's":                                           {nil, of("c2", "b"), Another},
 		"another sandbox's with this uid":                             {nil, of("c2", "b", uid("a1")), Another},
@@ -123,11 +123,11 @@ func TestBelongs(t *testing.T) {
 	}
 	any := began("L", "a", "a", 5)
 	for _, u := range []string{"", "a1", "a2"} {
-		if got := NewLeases([]*netdb.Lease{any}).Judge(any, of("c2", "a", uid(u))); got != Ours {
+		if got := NewLeases([]*ipam.Lease{any}).Judge(any, of("c2", "a", uid(u))); got != Ours {
 			t.Errorf("a lease whose uid is the sandbox's name and a container with uid label %q: %v", u, got)
 		}
 	}
-	if got := NewLeases([]*netdb.Lease{any, began("M", "a", "a2", 5)}).Judge(any, of("c2", "a", uid("a2"))); got != Another {
+	if got := NewLeases([]*ipam.Lease{any, began("M", "a", "a2", 5)}).Judge(any, of("c2", "a", uid("a2"))); got != Another {
 		t.Errorf("the same where the incarnation of that label has a lease: %v", got)
 	}
 }
@@ -135,8 +135,8 @@ func TestBelongs(t *testing.T) {
 // A container that lives with another lease or another address does not come for
 // a lease that is not bound.
 func TestAwaits(t *testing.T) {
-	l := began("L", "a", "a1", 5, func(l *netdb.Lease) { l.Addr = netip.MustParseAddr("10.8.64.2") })
-	x := NewLeases([]*netdb.Lease{l, began("T", "a", "a1", 5, eth1, records("c2"))})
+	l := began("L", "a", "a1", 5, func(l *ipam.Lease) { l.Addr = netip.MustParseAddr("10.8.64.2") })
+	x := NewLeases([]*ipam.Lease{l, began("T", "a", "a1", 5, eth1, records("c2"))})
 	for name, tt := range map[string]struct {
 		seen Record
 		want bool
@@ -158,21 +158,21 @@ func TestAwaits(t *testing.T) {
 
 // A name that is used again for another link, or another namespace, is its successor's alone.
 func TestPlumbing(t *testing.T) {
-	plug := func(host, netns string) func(*netdb.Lease) {
-		return func(l *netdb.Lease) { l.HostInterface, l.Netns = host, netns }
+	plug := func(host, netns string) func(*ipam.Lease) {
+		return func(l *ipam.Lease) { l.HostInterface, l.Netns = host, netns }
 	}
 	both := plug("veth1", "/run/netns/a")
 	old := began("L", "a", "a", 5, both)
-	old.Plug = netdb.Plug{Boot: "one", Index: 7, Inode: 70}
+	old.Plug = ipam.Plug{Boot: "one", Index: 7, Inode: 70}
 	for name, tt := range map[string]struct {
-		other       *netdb.Lease // of a later link and a later namespace
-		host, netns bool         // are still its own
+		other       *ipam.Lease // of a later link and a later namespace
+		host, netns bool        // are still its own
 	}{
 		"a successor without plumbing": {began("M", "a", "a", 9), true, true},
 		"one that has the port":        {began("M", "a", "a", 9, plug("veth1", "")), false, true},
 		"and the namespace":            {began("M", "a", "a", 9, both), false, false},
 		"an older one has it":          {began("M", "a", "a", 1, both), true, true},
-		"after a reboot": {began("M", "a", "a", 1, plug("veth1", ""), func(l *netdb.Lease) {
+		"after a reboot": {began("M", "a", "a", 1, plug("veth1", ""), func(l *ipam.Lease) {
 			l.Created.BootID, l.Created.Wall = "two", time.Unix(6, 0)
 		}), false, true},
 		"a younger one that was released":   {began("M", "a", "a", 9, both, released), true, true},
@@ -180,8 +180,8 @@ func TestPlumbing(t *testing.T) {
 		"the sandbox's other interface's":   {began("M", "a", "a", 9, both, eth1), true, true},
 		"its lease of another pool, family": {began("M", "a", "a", 9, both, otherPool), true, true},
 	} {
-		tt.other.Plug = netdb.Plug{Boot: "one", Index: 8, Inode: 80}
-		host, netns := NewLeases([]*netdb.Lease{old, tt.other}).Plumbing(old)
+		tt.other.Plug = ipam.Plug{Boot: "one", Index: 8, Inode: 80}
+		host, netns := NewLeases([]*ipam.Lease{old, tt.other}).Plumbing(old)
 		if (host == "veth1") != tt.host || (netns == "/run/netns/a") != tt.netns {
 			t.Errorf("%s: host %q, netns %q", name, host, netns)
 		}
@@ -193,26 +193,26 @@ func TestPlumbing(t *testing.T) {
 // not be looked up may be. A release of the older lease waits for as long as that is
 // plugged, however long the successor keeps it.
 func TestG4PlumbingOfTheSameLink(t *testing.T) {
-	at := func(p netdb.Plug) func(*netdb.Lease) {
-		return func(l *netdb.Lease) { l.HostInterface, l.Netns, l.Plug = "veth1", "/run/netns/a", p }
+	at := func(p ipam.Plug) func(*ipam.Lease) {
+		return func(l *ipam.Lease) { l.HostInterface, l.Netns, l.Plug = "veth1", "/run/netns/a", p }
 	}
-	full := netdb.Plug{Boot: "one", Index: 7, Inode: 70}
+	full := ipam.Plug{Boot: "one", Index: 7, Inode: 70}
 	for name, tt := range map[string]struct {
-		old, next   netdb.Plug
+		old, next   ipam.Plug
 		host, netns bool // are still its own
 	}{
 		"the same link and namespace": {full, full, true, true},
-		"another link":                {full, netdb.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
-		"another namespace":           {full, netdb.Plug{Boot: "one", Index: 7, Inode: 71}, true, false},
-		"of another boot":             {full, netdb.Plug{Boot: "two", Index: 7, Inode: 70}, false, false},
-		"the older is not known":      {netdb.Plug{}, full, true, true},
-		"the younger is not known":    {full, netdb.Plug{}, true, true},
-		"nothing is known":            {netdb.Plug{}, netdb.Plug{}, true, true},
-		"half is known":               {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
-		"the other half of it":        {netdb.Plug{Boot: "one", Index: 7}, netdb.Plug{Boot: "two", Inode: 70}, true, true},
+		"another link":                {full, ipam.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
+		"another namespace":           {full, ipam.Plug{Boot: "one", Index: 7, Inode: 71}, true, false},
+		"of another boot":             {full, ipam.Plug{Boot: "two", Index: 7, Inode: 70}, false, false},
+		"the older is not known":      {ipam.Plug{}, full, true, true},
+		"the younger is not known":    {full, ipam.Plug{}, true, true},
+		"nothing is known":            {ipam.Plug{}, ipam.Plug{}, true, true},
+		"half is known":               {ipam.Plug{Boot: "one", Index: 7}, ipam.Plug{Boot: "one", Index: 8, Inode: 70}, false, true},
+		"the other half of it":        {ipam.Plug{Boot: "one", Index: 7}, ipam.Plug{Boot: "two", Inode: 70}, true, true},
 	} {
 		old := began("L", "a", "a", 5, at(tt.old))
-		host, netns := NewLeases([]*netdb.Lease{old, began("M", "a", "b", 9, at(tt.next))}).Plumbing(old)
+		host, netns := NewLeases([]*ipam.Lease{old, began("M", "a", "b", 9, at(tt.next))}).Plumbing(old)
 		if (host == "veth1") != tt.host || (netns == "/run/netns/a") != tt.netns {
 			t.Errorf("%s: host %q, netns %q", name, host, netns)
 		}
@@ -226,10 +226,10 @@ func TestNoContainerIsClaimedTwiceByItsLabel(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	for range 20_000 {
-		var rows []*netdb.Lease
+		var rows []*ipam.Lease
 		for i := range 1 + r.IntN(4) {
-			rows = append(rows, began(fmt.Sprint("L", i), pick("a", "b"), pick("a", "u1", "u2"), r.IntN(3), func(l *netdb.Lease) {
-				l.State = []netdb.State{netdb.Reserved, netdb.Bound, netdb.Paused, netdb.Releasing}[r.IntN(4)]
+			rows = append(rows, began(fmt.Sprint("L", i), pick("a", "b"), pick("a", "u1", "u2"), r.IntN(3), func(l *ipam.Lease) {
+				l.State = []ipam.State{ipam.Reserved, ipam.Bound, ipam.Paused, ipam.Releasing}[r.IntN(4)]
 				l.Interface = pick("eth0", "eth1")
 				for _, id := range []string{"c1", "c2"} {
 					if r.IntN(3) == 0 {
@@ -256,8 +256,8 @@ func TestNoContainerIsClaimedTwiceByItsLabel(t *testing.T) {
 // A row of another record may have no lease id. A container without a lease label does not
 // name it.
 func TestARowWithoutAnIDIsNotNamed(t *testing.T) {
-	l := &netdb.Lease{ID: "1", State: netdb.Bound, Sandbox: "a", UID: "a", Interface: "eth0"}
-	x := NewLeases([]*netdb.Lease{l, {State: netdb.Bound}})
+	l := &ipam.Lease{ID: "1", State: ipam.Bound, Sandbox: "a", UID: "a", Interface: "eth0"}
+	x := NewLeases([]*ipam.Lease{l, {State: ipam.Bound}})
 	if got := x.Judge(l, Record{Sandbox: "a"}); got != Ours {
 		t.Errorf("the container of its sandbox is %s", got)
 	}

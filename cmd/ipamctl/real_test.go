@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -98,7 +98,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 
 	do("reconcile --preview", 0, "nothing to do, all agree", "4 leases compared")
 	seen := []byte(`[{"address":"10.8.64.98","witness":"netns","port":"veth9"}]`)
-	if _, err := rig.Book.Quarantine(t.Context(), netdbtest.Who(netdb.ByReconciler, "seen_on_wire"), netip.MustParseAddr("10.8.64.98"), seen); err != nil {
+	if _, err := rig.Book.Quarantine(t.Context(), netdbtest.Who(ipam.ByReconciler, "seen_on_wire"), netip.MustParseAddr("10.8.64.98"), seen); err != nil {
 		t.Fatal(err)
 	}
 	do("reconcile --preview", 0, "clear", "10.8.64.98", "1 step: 1 planned", "next: ipamctl reconcile")

@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/build"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server/servertest"
 )
@@ -74,8 +74,8 @@ func TestWatchAndRoutes(t *testing.T) {
 	table("web-1", l.Addr.String(), "reserved", "no")
 	objects, _ := goesOn(t, rig.Socket, "routes --watch -o json")
 	objects(`"change":"set"`, `"state":"reserved"`)
-	who := netdbtest.Who(netdb.ByClient, "test")
-	if _, err := rig.Book.Bind(t.Context(), who, l.ID, 0, netdb.Binding{HostInterface: "vethweb"}); err != nil {
+	who := netdbtest.Who(ipam.ByClient, "test")
+	if _, err := rig.Book.Bind(t.Context(), who, l.ID, 0, ipam.Binding{HostInterface: "vethweb"}); err != nil {
 		t.Fatal(err)
 	}
 	table("+ web-1 " + l.Addr.String() + " bound")

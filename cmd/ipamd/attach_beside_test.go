@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // M1: an attach takes no address away that a paused lease of the interface has, and does not end
@@ -139,7 +139,7 @@ func TestM1AttachInAnUnclaimedSlot(t *testing.T) {
 	w := newWorld(t, quick)
 	w.helper()
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1, Max: 2})
+	w.keepSlots(1400, &ipam.Warm{Size: 1, Max: 2})
 	slot := w.settled(1)[0]
 	link := "/run/netns/" + filepath.Base(slot.Netns) + "-link"
 	must(t, os.Symlink(slot.Netns, link))

@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // F22: a client that names its port alone, before or after the daemon took the
@@ -63,8 +63,8 @@ func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != api.InvalidArgument || refused.Details["field"] != "containers[0].namespace" {
 		t.Fatalf("a container without a runtime: %v", err)
 	}
-	client := netdb.Who{Actor: netdb.ByClient, Reason: "bound"}
-	if _, err := w.program.book.Bind(ctx, client, l.ID, 0, netdb.Binding{Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+	client := ipam.Who{Actor: ipam.ByClient, Reason: "bound"}
+	if _, err := w.program.book.Bind(ctx, client, l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "default", ID: "a"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.client.ForceRelease(ctx, l.ID, api.ForceReleaseRequest{Reason: "no runtime any more"}); err == nil {

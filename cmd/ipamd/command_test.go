@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -136,7 +137,7 @@ func book(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.EnsurePool(t.Context(), netdb.Who{Actor: netdb.ByOperator}, specs[0]); err != nil {
+	if _, err := b.EnsurePool(t.Context(), ipam.Who{Actor: ipam.ByOperator}, specs[0]); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {

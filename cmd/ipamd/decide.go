@@ -9,6 +9,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/binding"
 	"github.com/ipamd/ipamd/doctor"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/readiness"
 	"github.com/ipamd/ipamd/reconciler"
@@ -71,7 +72,7 @@ func (p *program) reconcileBy(book reconciler.Book) (err error) {
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
 		Window: time.Duration(p.cfg.Probe.Window), Now: p.book.Now, Log: p.log,
-		OnPass: func(r *reconciler.Report) { p.metrics.Pass(r); p.clock.Look(netdb.Now(), p.book.Leases) },
+		OnPass: func(r *reconciler.Report) { p.metrics.Pass(r); p.clock.Look(ipam.Now(), p.book.Leases) },
 	}
 	if p.instance != nil {
 		cfg.Instance = p.instance

@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -106,7 +106,7 @@ func (w *world) wished() *nft.Table {
 		}
 	}
 	leases, _ := w.program.book.Leases()
-	boot := netdb.Now().BootID
+	boot := ipam.Now().BootID
 	for _, l := range leases {
 		world.Grants = append(world.Grants, enforce.Grants(l, enforce.Where(l, world.Ports, workload.RecordedBy(leases, boot), nil))...)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // floodShare is what may be set aside of a pool of 62 hosts: a quarter.
@@ -131,7 +131,7 @@ func newFlooded(t *testing.T, prefixes [2]string) *world {
 	var gateways []string
 	for _, s := range prefixes {
 		p := netip.MustParsePrefix(s)
-		gateways = append(gateways, netip.PrefixFrom(netdb.FirstHost(p), p.Bits()).String())
+		gateways = append(gateways, netip.PrefixFrom(ipam.FirstHost(p), p.Bits()).String())
 	}
 	w.ns.Bridge("rt0", gateways...)
 	w.start()

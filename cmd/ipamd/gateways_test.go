@@ -11,6 +11,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -30,7 +31,7 @@ func TestAGatewayStaysWhileASandboxNeedsIt(t *testing.T) {
 	if _, err := w.client.Bind(ctx, stays.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
-	w.setPool(t, netdb.PoolChange{Spec: netdb.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.9.0.0/24"),
+	w.setPool(t, netdb.PoolChange{Spec: ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.9.0.0/24"),
 		Gateway: netip.MustParseAddr("10.9.0.1"), Bridge: "rt0"}, Drain: true})
 	realtest.Eventually(t, wait, "the new gateway", func() bool { return on("10.9.0.1/24") })
 	ofNew := w.give("new", "10.9.0.2").Leases[0]
@@ -210,7 +211,7 @@ func TestAStartLeavesNoGatewayBehind(t *testing.T) {
 
 func (w *world) setPool(t *testing.T, c netdb.PoolChange) {
 	t.Helper()
-	if _, err := w.program.book.SetPool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "test"}, c); err != nil {
+	if _, err := w.program.book.SetPool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test"}, c); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
@@ -74,7 +74,7 @@ func TestAlive(t *testing.T) {
 	held, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	seen := errors.New("it is seen")
 	go func() {
-		_, err := p.book.ReleaseAt(ctx, netdbtest.Who(netdb.ByWatchdog, "released"), l.ID, l.Rev, func() error {
+		_, err := p.book.ReleaseAt(ctx, netdbtest.Who(ipam.ByWatchdog, "released"), l.ID, l.Rev, func() error {
 			close(held)
 			<-free
 			return seen

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -55,7 +56,7 @@ type gatedBook struct {
 	gate *gate
 }
 
-func (b gatedBook) Leases() ([]*netdb.Lease, int64) {
+func (b gatedBook) Leases() ([]*ipam.Lease, int64) {
 	b.gate.pass()
 	return b.Book.Leases()
 }

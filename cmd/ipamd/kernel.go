@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/doctor"
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/gateways"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -23,7 +23,7 @@ type kernel struct {
 	netns       string // of the bridges; "" is the process's own. Tests set it.
 	bridge      *bridge.Group
 	follower    *gateways.Follower // of the pools, by the bridges
-	poolsBefore []*netdb.Pool      // as the book had them when it was opened
+	poolsBefore []*ipam.Pool       // as the book had them when it was opened
 	keeper      *enforce.Keeper    // nil while enforce.mode is off
 }
 
@@ -72,7 +72,7 @@ func (p *program) openEnforce(ctx context.Context) (err error) {
 	err = p.bridge.Inside(func() (err error) {
 		p.keeper, err = enforce.Open(ctx, enforce.Config{
 			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop", Trusted: c.Trusted},
-			Book:   p.book, Kernel: ports{p.bridge}, Boot: netdb.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
+			Book:   p.book, Kernel: ports{p.bridge}, Boot: ipam.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
 		})
 		return err
 	})

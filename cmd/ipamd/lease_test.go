@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -136,7 +137,7 @@ func TestL8EarlyReuseIsReported(t *testing.T) {
 	w = newWorld(t, slow, pool("10.8.64.0/30"), func(c *config.Config) { c.Allocation.Exhausted = "strict" })
 	bindAndRelease(w, w.give("a", "10.8.64.2").Leases[0])
 	l, _ := w.program.book.At(w.program.book.Pools()[0].Gateway.Next())
-	realtest.Eventually(t, wait, "cooldown_min", func() bool { return netdb.Now().Since(l.Since) > 250*time.Millisecond })
+	realtest.Eventually(t, wait, "cooldown_min", func() bool { return ipam.Now().Since(l.Since) > 250*time.Millisecond })
 	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"})
 	var refusal *api.Error
 	if !errors.As(err, &refusal) || refusal.Code != api.PoolExhausted || refusal.Details["next_in"] == nil || !strings.Contains(refusal.Message, "will have cooled in") {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/changelog"
 	"github.com/ipamd/ipamd/internal/doctest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // rooms are the folders of what the daemon is made of.
@@ -114,27 +114,27 @@ var anyPrefix = netip.MustParsePrefix("10.8.64.0/24")
 // calls with their words.
 func changeLines() (calls []logCall) {
 	keys := []string{"addr", "sandbox", "lease", "pool", "from", "reason", "actor", "peer", "rev"}
-	for _, to := range netdb.States() {
-		if to == netdb.Quarantined {
+	for _, to := range ipam.States() {
+		if to == ipam.Quarantined {
 			continue
 		}
-		calls = append(calls, changeLine(netdb.Change{Subject: netdb.OfLease, Addr: netdb.FirstHost(anyPrefix), To: to}, keys))
+		calls = append(calls, changeLine(ipam.Change{Subject: ipam.OfLease, Addr: ipam.FirstHost(anyPrefix), To: to}, keys))
 	}
 	calls = append(calls,
-		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Free, From: netdb.Cooling}, keys),
-		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound}, keys),
-		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Quarantined},
+		changeLine(ipam.Change{Addr: ipam.FirstHost(anyPrefix), To: ipam.Free, From: ipam.Cooling}, keys),
+		changeLine(ipam.Change{Addr: ipam.FirstHost(anyPrefix), To: ipam.Bound, From: ipam.Bound}, keys),
+		changeLine(ipam.Change{Addr: ipam.FirstHost(anyPrefix), To: ipam.Quarantined},
 			[]string{"addr", "lease", "pool", "from", "witness", "port", "container", "mac", "reason", "actor", "peer", "rev"}),
-		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictSeen}},
+		changeLine(ipam.Change{Addr: ipam.FirstHost(anyPrefix), To: ipam.Bound, From: ipam.Bound, Who: ipam.Who{Reason: ipam.ConflictSeen}},
 			slices.Insert(slices.Clone(keys), 5, "witness", "port", "container", "mac")),
-		changeLine(netdb.Change{Addr: netdb.FirstHost(anyPrefix), To: netdb.Bound, From: netdb.Bound, Who: netdb.Who{Reason: netdb.ConflictOver}}, keys),
-		changeLine(netdb.Change{Subject: netdb.OfPool}, []string{"pool", "reason", "actor", "peer", "rev"}),
-		changeLine(netdb.Change{Subject: netdb.OfAttempt}, []string{"uid", "attempt", "reason", "actor", "peer", "rev"}),
-		changeLine(netdb.Change{Subject: netdb.OfBook}, []string{"reason", "actor", "peer", "rev"}))
+		changeLine(ipam.Change{Addr: ipam.FirstHost(anyPrefix), To: ipam.Bound, From: ipam.Bound, Who: ipam.Who{Reason: ipam.ConflictOver}}, keys),
+		changeLine(ipam.Change{Subject: ipam.OfPool}, []string{"pool", "reason", "actor", "peer", "rev"}),
+		changeLine(ipam.Change{Subject: ipam.OfAttempt}, []string{"uid", "attempt", "reason", "actor", "peer", "rev"}),
+		changeLine(ipam.Change{Subject: ipam.OfBook}, []string{"reason", "actor", "peer", "rev"}))
 	return calls
 }
 
-func changeLine(c netdb.Change, keys []string) logCall {
+func changeLine(c ipam.Change, keys []string) logCall {
 	return logCall{level: "change", message: changelog.Message(c), keys: keys}
 }
 

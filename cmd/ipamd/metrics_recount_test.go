@@ -21,6 +21,7 @@ import (
 	"github.com/ipamd/ipamd/internal/doctest"
 	"github.com/ipamd/ipamd/internal/ownertest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -139,13 +140,13 @@ func (s *teller) byFile() tally {
 		out.add("changes_total", fmt.Sprintf("from=%q", c.from), fmt.Sprintf("to=%q", c.to))
 		reason := fmt.Sprintf("reason=%q", c.reason)
 		switch {
-		case c.reason == netdb.ConflictSeen:
+		case c.reason == ipam.ConflictSeen:
 			out.add("conflicts_total", `witness="runtime"`) // the only ones here
-		case c.to == netdb.Quarantined:
+		case c.to == ipam.Quarantined:
 			out.add("quarantined_total", reason)
-		case c.to == netdb.Releasing, c.from == netdb.Reserved && c.to == netdb.Free:
+		case c.to == ipam.Releasing, c.from == ipam.Reserved && c.to == ipam.Free:
 			out.add("releases_total", reason)
-		case c.from == netdb.Releasing && c.to == netdb.Cooling:
+		case c.from == ipam.Releasing && c.to == ipam.Cooling:
 			out["release_seconds_count"]++
 		}
 		if kind := stepOf(c); kind == "reap" || kind == "expire" {
@@ -160,23 +161,23 @@ func (s *teller) byFile() tally {
 // stepOf says by which step of a pass a change came, if by one.
 func stepOf(c bookRow) string {
 	switch {
-	case c.actor == netdb.ByWatchdog && c.from == netdb.Reserved && c.reason == "expired":
+	case c.actor == ipam.ByWatchdog && c.from == ipam.Reserved && c.reason == "expired":
 		return "expire"
-	case c.actor != netdb.ByReconciler:
+	case c.actor != ipam.ByReconciler:
 		return ""
-	case c.to == netdb.Quarantined:
+	case c.to == ipam.Quarantined:
 		return "quarantine"
-	case c.from == netdb.Quarantined && c.to == netdb.Cooling:
+	case c.from == ipam.Quarantined && c.to == ipam.Cooling:
 		return "clear"
-	case c.from == netdb.Reserved && c.to == netdb.Bound:
+	case c.from == ipam.Reserved && c.to == ipam.Bound:
 		return "bind"
-	case c.from == netdb.Paused && c.to == netdb.Bound:
+	case c.from == ipam.Paused && c.to == ipam.Bound:
 		return "resume"
-	case c.from != netdb.Bound && c.to == netdb.Bound:
+	case c.from != ipam.Bound && c.to == ipam.Bound:
 		return "adopt"
-	case c.to == netdb.Paused:
+	case c.to == ipam.Paused:
 		return "pause"
-	case c.from == netdb.Bound && c.to == netdb.Releasing:
+	case c.from == ipam.Bound && c.to == ipam.Releasing:
 		return "reap"
 	}
 	return ""
@@ -244,7 +245,7 @@ func (s *teller) untold() (wrong []string) {
 	for _, c := range changes {
 		rev := fmt.Sprint(c.rev)
 		want := 0
-		if changelog.Level(netdb.Change{Addr: anyPrefix.Addr(), From: c.from, To: c.to, Who: netdb.Who{Actor: c.actor, Reason: c.reason}}) >= slog.LevelInfo {
+		if changelog.Level(ipam.Change{Addr: anyPrefix.Addr(), From: c.from, To: c.to, Who: ipam.Who{Actor: c.actor, Reason: c.reason}}) >= slog.LevelInfo {
 			want = 1
 		}
 		if lines[rev] != want {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // samples is what a daemon exposes at one moment, by name and labels in their
@@ -81,28 +81,28 @@ func (t tally) add(name string, labels ...string) {
 // bookRow is a row of the book's history, as its file has it.
 type bookRow struct {
 	rev              int64
-	from, to         netdb.State
-	actor            netdb.Actor
+	from, to         ipam.State
+	actor            ipam.Actor
 	reason, evidence string
 }
 
 // ofFile reads the book's file past the daemon: how many addresses are in each
 // state, and every change.
-func (w *world) ofFile() (states map[netdb.State]float64, changes []bookRow) {
+func (w *world) ofFile() (states map[ipam.State]float64, changes []bookRow) {
 	w.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+w.cfg.Book.Path+"?mode=ro")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer db.Close()
-	states = make(map[netdb.State]float64)
+	states = make(map[ipam.State]float64)
 	rows, err := db.Query(`SELECT state, count(*) FROM leases GROUP BY state`)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var state netdb.State
+		var state ipam.State
 		var n float64
 		if err := rows.Scan(&state, &n); err != nil {
 			w.t.Fatal(err)

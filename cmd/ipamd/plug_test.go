@@ -6,7 +6,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Two incarnations of a sandbox bind one tap. The address of the first does not cool
@@ -171,8 +171,8 @@ func TestG4APortThatCameAfterTheBindIsRecorded(t *testing.T) {
 	if again := recorded(first); again.Revision != now.Revision || now.Revision == first.Revision {
 		t.Errorf("recorded at %d, and again at %d", now.Revision, again.Revision)
 	}
-	before := netdb.Binding{HostInterface: "tap0", Plug: netdb.Plug{Boot: "the boot before", Index: 1}}
-	if _, err := w.program.book.Bind(ctx, netdb.Who{Actor: netdb.ByClient, Reason: "bound"}, first.ID, 0, before); err != nil {
+	before := ipam.Binding{HostInterface: "tap0", Plug: ipam.Plug{Boot: "the boot before", Index: 1}}
+	if _, err := w.program.book.Bind(ctx, ipam.Who{Actor: ipam.ByClient, Reason: "bound"}, first.ID, 0, before); err != nil {
 		t.Fatal(err)
 	}
 	recorded(first)

@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/config/reload"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -88,7 +89,7 @@ func TestAReloadOfPools(t *testing.T) {
 	book := w.program.book
 	spec := book.Pools()[0].PoolSpec
 	spec.MTU = 1400
-	if _, err := book.SetPool(ctx, netdb.Who{Actor: netdb.ByOperator}, netdb.PoolChange{Spec: spec}); err != nil {
+	if _, err := book.SetPool(ctx, ipam.Who{Actor: ipam.ByOperator}, netdb.PoolChange{Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
 	reloaded(config.Pool{Name: "default", Prefix: "10.8.64.0/24"}, config.Pool{Name: "second", Prefix: "10.9.0.0/24"})
@@ -103,7 +104,7 @@ func TestAReloadOfPools(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	// And a removal: the unchanged file does not make the pool again.
-	who := netdb.Who{Actor: netdb.ByOperator, Note: "it is not needed"}
+	who := ipam.Who{Actor: ipam.ByOperator, Note: "it is not needed"}
 	if _, err := w.program.book.RemovePool(ctx, who, w.program.book.Pools()[1].UID, true); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A pool that the configuration no longer names is reported at the start and by
@@ -60,10 +60,10 @@ func TestPrefixOfAPoolInUse(t *testing.T) {
 		wants(t, "error", err.Error(), says...)
 	}
 	for _, prefix := range []string{"10.8.64.0/31", "10.9.0.0/24"} {
-		refused(pool(prefix), netdb.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "10.8.64.2", "gone", "set its prefix back", "does not overlap", "another name")
+		refused(pool(prefix), ipam.ErrPoolNotEmpty, "pool default", "10.8.64.0/24", prefix, "10.8.64.2", "gone", "set its prefix back", "does not overlap", "another name")
 	}
 	wider := func(c *config.Config) { c.Pools[0].Name, c.Pools[0].Prefix = "wider", "10.8.64.0/23" }
-	refused(wider, netdb.ErrOverlap, "pool wider", "default has 10.8.64.0/24")
+	refused(wider, ipam.ErrOverlap, "pool wider", "default has 10.8.64.0/24")
 
 	w.cfg.Pools = slices.Insert(w.cfg.Pools, 0, config.Pool{Name: "second", Prefix: "10.9.0.0/24"})
 	w.ns.AddAddr("rt0", "10.9.0.1/24")

@@ -8,6 +8,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/rebuild"
@@ -177,7 +178,7 @@ func TestRebuildOfOddRows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow)
 	for range 4 {
-		w.allocate(string(rune('a' + len(w.program.book.InState(netdb.Reserved)))))
+		w.allocate(string(rune('a' + len(w.program.book.InState(ipam.Reserved)))))
 	}
 	w.stopDaemon()
 	w.edit(`PRAGMA ignore_check_constraints = 1; UPDATE leases SET state = 'dreaming' WHERE address = '10.8.64.2';
@@ -192,10 +193,10 @@ func TestRebuildOfOddRows(t *testing.T) {
 	}
 	w.start()
 	l, _ := w.program.book.At(netip.MustParseAddr(addr(2)))
-	if l == nil || l.State != netdb.Quarantined || l.Hold == "" {
+	if l == nil || l.State != ipam.Quarantined || l.Hold == "" {
 		t.Errorf("the row that could not be read is %+v", l)
 	}
-	if l, _ := w.program.book.At(netip.MustParseAddr(addr(3))); l == nil || l.State != netdb.Quarantined || w.program.book.Outside(l) == "" {
+	if l, _ := w.program.book.At(netip.MustParseAddr(addr(3))); l == nil || l.State != ipam.Quarantined || w.program.book.Outside(l) == "" {
 		t.Errorf("what is excluded by now is %+v", l)
 	}
 	w.give("new", addr(6))

@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A box is a sandbox as a runtime makes it: a lease, a port, a container.
@@ -384,7 +384,7 @@ func (w *world) untilHeard(l api.Lease) (context.Context, context.CancelFunc) {
 		defer cancel()
 		for {
 			changed := w.program.book.Changed()
-			if now, err := w.program.book.Lease(l.ID); err != nil || now.State != netdb.Bound {
+			if now, err := w.program.book.Lease(l.ID); err != nil || now.State != ipam.Bound {
 				return
 			}
 			select {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/warm"
 )
@@ -15,7 +15,7 @@ func (p *program) openWarm(helper server.SlotHelper) {
 }
 
 // slotProfile is what slots of a bridge's pools are made by, beside these.
-func (p *program) slotProfile(bridge string) netdb.Profile {
+func (p *program) slotProfile(bridge string) ipam.Profile {
 	out := p.cfg.SlotProfile()
 	out.BridgeMTU = p.bridge.MTU(bridge)
 	return out

@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -40,7 +41,7 @@ func TestM7TheRulesOfASlotThatIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	w.settled(1)
 	rules := new(notOnce)
 	g := w.giver(w.program.allocator, rules)
@@ -65,7 +66,7 @@ type ending struct {
 }
 
 func (e ending) Allocate(c context.Context, r allocator.Request) (*allocator.Result, error) {
-	if _, err := e.book.Release(c, netdb.Who{Actor: netdb.ByClient, Peer: "test", Reason: "released"}, e.id, "", 0); err != nil {
+	if _, err := e.book.Release(c, ipam.Who{Actor: ipam.ByClient, Peer: "test", Reason: "released"}, e.id, "", 0); err != nil {
 		return nil, err
 	}
 	return e.Allocator.Allocate(c, r)
@@ -91,7 +92,7 @@ func TestM5AWaitInVainIsAttached(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) { c.Socket.Deadline = config.Duration(2 * time.Second) })
 	w.helper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	guest := nstest.New(t).Path()
 	r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a", Attach: &api.AttachRequest{Netns: guest},
 		Warm: &api.WarmRequest{OnEmpty: api.OnEmptyWait, Wait: "2500ms"}})

@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // asks is a request for a warm slot.
@@ -55,7 +55,7 @@ func TestASlotIsGiven(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 2, Max: 6})
+	w.keepSlots(1400, &ipam.Warm{Size: 2, Max: 6})
 	w.settled(2)
 	a, b := w.warmFor("a"), w.warmFor("b")
 	if a.Slot.Stale || a.Existing || a.Slot.Slot == b.Slot.Slot || a.Leases[0].Address == b.Leases[0].Address {
@@ -131,9 +131,9 @@ func TestM2NoSlotOfBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 5, Max: 30, Strategy: netdb.SlotsRecreate})
+	w.keepSlots(1400, &ipam.Warm{Size: 5, Max: 30, Strategy: ipam.SlotsRecreate})
 	w.settled(5)
-	w.keepSlots(1300, &netdb.Warm{Size: 5, Max: 30, Strategy: netdb.SlotsRecreate})
+	w.keepSlots(1300, &ipam.Warm{Size: 5, Max: 30, Strategy: ipam.SlotsRecreate})
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -156,9 +156,9 @@ func TestM3ASlotOfBeforeMayBeGiven(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish}, netdb.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Via: netip.MustParseAddr("10.8.64.1")})
+	w.keepSlots(1400, &ipam.Warm{Size: 1, Strategy: ipam.SlotsOnReplenish}, ipam.Route{Destination: netip.MustParsePrefix("10.99.0.0/16"), Via: netip.MustParseAddr("10.8.64.1")})
 	w.settled(1)
-	p := w.keepSlots(1300, &netdb.Warm{Size: 1, Strategy: netdb.SlotsOnReplenish})
+	p := w.keepSlots(1300, &ipam.Warm{Size: 1, Strategy: ipam.SlotsOnReplenish})
 	now := p.Plumbing("eth0", w.program.slotProfile(p.Bridge)).Hash()
 	if r, err := w.client.Allocate(ctx, asks("strict", api.WarmRequest{Policy: api.WarmRequire, ClientSpecHash: now})); !errors.Is(err, client.ErrNoWarmSlot) {
 		t.Errorf("a slot of the new spec alone, and there is none: %+v, %v", r, err)
@@ -182,7 +182,7 @@ func TestM3ASlotOfBeforeMayBeGiven(t *testing.T) {
 func TestM5NoSlotIsReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
-	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	refused := func(what string, warm api.WarmRequest) {
 		t.Helper()
 		began := time.Now()
@@ -242,13 +242,13 @@ func TestM7AnAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 2})
+	w.keepSlots(1400, &ipam.Warm{Size: 2})
 	w.settled(2)
 	lost := w.warmFor("a")
 	w.stopDaemon()
 	w.start()
 	w.warmHelper()
-	w.keepSlots(1300, &netdb.Warm{Size: 2})
+	w.keepSlots(1300, &ipam.Warm{Size: 2})
 	for _, ask := range []api.WarmRequest{{Policy: api.WarmRequire}, {}, {ClientSpecHash: lost.Slot.SpecHash}} {
 		r, err := w.client.Allocate(ctx, asks("a", ask))
 		if err != nil || !r.Existing || r.Slot == nil || r.Slot.Slot != lost.Slot.Slot || r.Leases[0].ID != lost.Leases[0].ID {
@@ -265,7 +265,7 @@ func TestM9AHundredClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	helper := w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 10})
+	w.keepSlots(1400, &ipam.Warm{Size: 10})
 	w.settled(10)
 	_ = helper.cmd.Process.Kill() // no slot is made anew
 	<-helper.done

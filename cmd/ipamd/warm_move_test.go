@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A pool moves to another prefix, gateway or bridge although slots have its addresses, while no
@@ -21,7 +21,7 @@ func TestAPoolMovesUnderItsSlots(t *testing.T) {
 		"prefix":  {Prefix: "10.9.0.0/24", Gateway: "10.9.0.1", Bridge: "rt0"},
 		"bridge":  {Prefix: "10.8.64.0/24", Gateway: "10.8.64.1", Bridge: "rt1"},
 	} {
-		for _, strategy := range []string{netdb.SlotsRecreate, netdb.SlotsOnReplenish} {
+		for _, strategy := range []string{ipam.SlotsRecreate, ipam.SlotsOnReplenish} {
 			t.Run(move+" "+strategy, func(t *testing.T) {
 				t.Parallel()
 				moved(t, to, strategy)
@@ -73,7 +73,7 @@ func moved(t *testing.T, to api.PoolRequest, strategy string) {
 }
 
 // inside says whether a pool of a description may give a slot's address.
-func inside(l *netdb.Lease, p api.PoolRequest) bool {
+func inside(l *ipam.Lease, p api.PoolRequest) bool {
 	return netip.MustParsePrefix(p.Prefix).Contains(l.Addr) && l.Addr.String() != p.Gateway
 }
 
@@ -104,7 +104,7 @@ func TestAPoolThatASandboxKeepsInPlace(t *testing.T) {
 	if _, err := w.client.Release(ctx, given.ID, api.ReleaseRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	realtest.Eventually(t, wait, "the sandbox's address to be given up", func() bool { l, held := w.program.book.At(given.Addr); return !held || l.State == netdb.Cooling })
+	realtest.Eventually(t, wait, "the sandbox's address to be given up", func() bool { l, held := w.program.book.At(given.Addr); return !held || l.State == ipam.Cooling })
 	w.settled(3)
 	_ = helper.cmd.Process.Kill()
 	<-helper.done

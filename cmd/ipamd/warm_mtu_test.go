@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // M6: of a pool that names no MTU the ports have the bridge's, so a bridge that gets another makes
@@ -15,7 +15,7 @@ func TestM6TheMTUOfTheBridge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(0, &netdb.Warm{Size: 3, Strategy: netdb.SlotsOnReplenish})
+	w.keepSlots(0, &ipam.Warm{Size: 3, Strategy: ipam.SlotsOnReplenish})
 	w.settled(3)
 	w.ns.Exec("ip", "link", "set", "rt0", "mtu", "1400")
 	if r := w.warmFor("of before"); !r.Slot.Stale || r.Networks[0].MTU != 1500 {
@@ -25,13 +25,13 @@ func TestM6TheMTUOfTheBridge(t *testing.T) {
 	if got := fmt.Sprint(w.mtus()); got != "map[1400:1 1500:2]" {
 		t.Errorf("after one was given: %s", got)
 	}
-	w.keepSlots(0, &netdb.Warm{Size: 3})
+	w.keepSlots(0, &ipam.Warm{Size: 3})
 	// By the book first: a namespace that is being taken down cannot be looked into.
 	all := func(mtu int) {
 		t.Helper()
 		realtest.Eventually(t, wait, fmt.Sprintf("all to be made with %d", mtu), func() bool {
 			leases := w.ready()
-			return len(leases) == 3 && !slices.ContainsFunc(leases, func(l *netdb.Lease) bool {
+			return len(leases) == 3 && !slices.ContainsFunc(leases, func(l *ipam.Lease) bool {
 				made, err := w.program.book.Slot(l.ID).Plumbing()
 				return err != nil || made.MTU != mtu
 			})
@@ -49,7 +49,7 @@ func TestM6TheMTUOfTheBridge(t *testing.T) {
 	all(1300)
 	w.ns.Exec("ip", "link", "set", "rt0", "mtu", "1400")
 	all(1400)
-	ids := func(leases []*netdb.Lease) (out []string) {
+	ids := func(leases []*ipam.Lease) (out []string) {
 		for _, l := range leases {
 			out = append(out, l.ID)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 func slots(size int) func(*config.Config) {
@@ -52,9 +52,9 @@ func TestM3SlotsOfANewSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 4, Strategy: netdb.SlotsOnReplenish})
+	w.keepSlots(1400, &ipam.Warm{Size: 4, Strategy: ipam.SlotsOnReplenish})
 	w.settled(4)
-	w.keepSlots(1300, &netdb.Warm{Size: 4, Strategy: netdb.SlotsOnReplenish})
+	w.keepSlots(1300, &ipam.Warm{Size: 4, Strategy: ipam.SlotsOnReplenish})
 	w.claim("a")
 	w.settled(4)
 	if got := fmt.Sprint(w.mtus()); got != "map[1300:1 1400:3]" {
@@ -67,7 +67,7 @@ func TestM3SlotsOfANewSpec(t *testing.T) {
 	if got := fmt.Sprint(w.mtus()); got != "map[1300:1 1400:3]" {
 		t.Errorf("after a restart: %s", got)
 	}
-	w.keepSlots(1300, &netdb.Warm{Size: 4})
+	w.keepSlots(1300, &ipam.Warm{Size: 4})
 	realtest.Eventually(t, wait, "none to be of the spec before", func() bool {
 		for _, l := range w.ready() {
 			if stale, err := w.program.book.Slot(l.ID).Stale(w.program.book.Pools()[0], "eth0", w.program.slotProfile("rt0")); err != nil || stale {
@@ -222,7 +222,7 @@ func TestSlotsOfAPreview(t *testing.T) {
 		{"more are kept", &api.PoolWarm{Size: 5}, 0, 0},
 		{"fewer are kept", &api.PoolWarm{Size: 1}, 0, 3},
 		{"another spec", &api.PoolWarm{Size: 4}, 1400, 4},
-		{"another spec, and those of before may be given", &api.PoolWarm{Size: 4, Strategy: netdb.SlotsOnReplenish}, 1400, 0},
+		{"another spec, and those of before may be given", &api.PoolWarm{Size: 4, Strategy: ipam.SlotsOnReplenish}, 1400, 0},
 		{"none is kept", nil, 0, 4},
 	} {
 		r, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", Warm: c.warm, MTU: c.mtu, Preview: true})
@@ -244,7 +244,7 @@ func TestM11AnAddressThatASlotHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 3, Max: 6})
+	w.keepSlots(1400, &ipam.Warm{Size: 3, Max: 6})
 	slot := w.settled(3)[0]
 	named, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "named", Address: slot.Addr.String()})
 	if err != nil || named.Leases[0].Address != slot.Addr.String() {
@@ -253,8 +253,8 @@ func TestM11AnAddressThatASlotHas(t *testing.T) {
 	for range 3 { // each time one of those that are ready is kept
 		kept := w.settled(3)[1].Addr
 		pool := w.program.book.Pools()[0].PoolSpec
-		pool.Kept = []netdb.Kept{{Sandbox: "db", Address: kept}}
-		if _, err := w.program.book.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "test", Reason: "pool_changed"}, pool); err != nil {
+		pool.Kept = []ipam.Kept{{Sandbox: "db", Address: kept}}
+		if _, err := w.program.book.EnsurePool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test", Reason: "pool_changed"}, pool); err != nil {
 			t.Fatal(err)
 		}
 		for _, policy := range []api.WarmPolicy{api.WarmPrefer, api.WarmRequire} {
@@ -278,7 +278,7 @@ func TestM3APoolThatGrowsGivesTheSlotsOfBefore(t *testing.T) {
 	w := newWorld(t, quick, func(c *config.Config) { c.Bridge.Manage = true })
 	w.keepsNothing()
 	w.warmHelper()
-	warm := &api.PoolWarm{Size: 2, Max: 2, Strategy: netdb.SlotsOnReplenish}
+	warm := &api.PoolWarm{Size: 2, Max: 2, Strategy: ipam.SlotsOnReplenish}
 	for _, prefix := range []string{"10.8.64.0/24", "10.8.64.0/23"} {
 		if _, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: prefix, Warm: warm}); err != nil {
 			t.Fatal(err)

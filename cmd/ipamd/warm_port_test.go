@@ -7,7 +7,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // M12: slots whose ports went with their bridge are not shown as ready once the bridge is there
@@ -16,10 +16,10 @@ func TestM12SlotsOfABridgeThatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(0, &netdb.Warm{Size: 3, Max: 8})
+	w.keepSlots(0, &ipam.Warm{Size: 3, Max: 8})
 	before := w.settled(3)
 	given := w.claim("a")
-	before = slices.DeleteFunc(before, func(l *netdb.Lease) bool { return l.Netns == given.Netns })
+	before = slices.DeleteFunc(before, func(l *ipam.Lease) bool { return l.Netns == given.Netns })
 	w.settled(3)
 
 	// Alone, a port that has left its bridge is found as well; the others stay.
@@ -46,17 +46,17 @@ func TestM12SlotsOfABridgeThatIsMadeAnew(t *testing.T) {
 	w.ns.Exec("ip", "link", "delete", "rt0")
 	w.ns.Bridge("rt0", "10.8.64.1/24", "fd08::1/64")
 	realtest.Eventually(t, wait, "the slots of the bridge that went to be ended", func() bool {
-		return !slices.ContainsFunc(before, func(l *netdb.Lease) bool { return !w.noPort(l) })
+		return !slices.ContainsFunc(before, func(l *ipam.Lease) bool { return !w.noPort(l) })
 	})
 	realtest.Eventually(t, wait, "others to be made", func() bool { return len(w.ready()) == 3 })
 	w.warmFor("b")
-	if now, err := w.program.book.Lease(given.ID); err != nil || now.State != netdb.Bound {
+	if now, err := w.program.book.Lease(given.ID); err != nil || now.State != ipam.Bound {
 		t.Errorf("the lease of a sandbox: %+v, %v", now, err)
 	}
 }
 
 // noPort says that a slot was found to have no port, or has ended by now.
-func (w *world) noPort(l *netdb.Lease) bool {
+func (w *world) noPort(l *ipam.Lease) bool {
 	s := w.program.book.Slot(l.ID)
 	return s == nil || s.Broken == "its port is on no bridge"
 }
@@ -66,7 +66,7 @@ func TestM12SlotsOfABridgeThatIsMissing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(0, &netdb.Warm{Size: 2, Max: 4})
+	w.keepSlots(0, &ipam.Warm{Size: 2, Max: 4})
 	before := w.settled(2)
 	w.ns.Exec("ip", "link", "set", "rt0", "down")
 	w.ns.Exec("ip", "link", "set", "rt0", "name", "rt1")

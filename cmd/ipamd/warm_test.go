@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/plumb"
 )
@@ -30,13 +31,13 @@ func (w *world) warmHelper() (p *process) {
 }
 
 // keepSlots has the first pool keep slots, made with an MTU that tells one spec from another.
-func (w *world) keepSlots(mtu int, warm *netdb.Warm, routes ...netdb.Route) *netdb.Pool {
+func (w *world) keepSlots(mtu int, warm *ipam.Warm, routes ...ipam.Route) *ipam.Pool {
 	w.t.Helper()
 	w.keepsNothing()
 	b := w.program.book
 	spec := b.Pools()[0].PoolSpec
 	spec.MTU, spec.Warm, spec.Routes = mtu, warm, routes
-	p, err := b.EnsurePool(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "test", Reason: "pool_changed"}, spec)
+	p, err := b.EnsurePool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test", Reason: "pool_changed"}, spec)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func (w *world) namespaces() []string {
 }
 
 // ready are the leases of slots that may be given.
-func (w *world) ready() (out []*netdb.Lease) {
+func (w *world) ready() (out []*ipam.Lease) {
 	b := w.program.book
 	for _, s := range b.Slots() {
 		if l, err := b.Lease(s.LeaseID); err == nil && s.Ready(l) {
@@ -73,7 +74,7 @@ func (w *world) ready() (out []*netdb.Lease) {
 
 // settled waits until so many slots are ready, and nothing else of slots is there: no other
 // lease, namespace or port.
-func (w *world) settled(n int) []*netdb.Lease {
+func (w *world) settled(n int) []*ipam.Lease {
 	w.t.Helper()
 	var state string
 	defer func() {
@@ -86,7 +87,7 @@ func (w *world) settled(n int) []*netdb.Lease {
 		claimed := 0
 		all, _ := w.program.book.Leases()
 		for _, l := range all {
-			if netdb.IsSlotUID(l.UID) {
+			if ipam.IsSlotUID(l.UID) {
 				slots++
 			} else if s := w.program.book.Slot(l.ID); s != nil {
 				claimed++
@@ -100,12 +101,12 @@ func (w *world) settled(n int) []*netdb.Lease {
 }
 
 // claim gives a ready slot to a sandbox, as the book does, once there is one.
-func (w *world) claim(sandbox string) (given *netdb.Lease) {
+func (w *world) claim(sandbox string) (given *ipam.Lease) {
 	w.t.Helper()
 	realtest.Eventually(w.t, wait, "a slot for "+sandbox, func() bool {
 		for _, l := range w.ready() {
 			var err error
-			given, _, err = w.program.book.ClaimSlot(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: "test", Reason: netdb.SlotClaimed}, netdb.Claim{
+			given, _, err = w.program.book.ClaimSlot(ctx, ipam.Who{Actor: ipam.ByAllocator, Peer: "test", Reason: ipam.SlotClaimed}, netdb.Claim{
 				LeaseID: l.ID, Sandbox: sandbox, UID: sandbox, Interface: l.Interface, Attempt: 1, Profile: w.program.slotProfile("rt0")})
 			if err == nil {
 				return true
@@ -122,7 +123,7 @@ func TestSlotsAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 4, Max: 6})
+	w.keepSlots(1400, &ipam.Warm{Size: 4, Max: 6})
 	made := w.settled(4)
 	for _, l := range made {
 		if l.Interface != "eth0" || l.Sandbox != l.UID || l.MAC == "" || l.Plug.Inode == 0 || l.Plug.Index == 0 {
@@ -134,7 +135,7 @@ func TestSlotsAreKept(t *testing.T) {
 	if !slices.Contains(w.namespaces(), given.Netns) {
 		t.Errorf("the sandbox's namespace %s is gone", given.Netns)
 	}
-	if _, _, err := w.program.watchdog.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: "test", Reason: "released"}, given.ID, "", 0); err != nil {
+	if _, _, err := w.program.watchdog.Release(ctx, ipam.Who{Actor: ipam.ByClient, Peer: "test", Reason: "released"}, given.ID, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	w.settled(4)
@@ -154,7 +155,7 @@ func TestM12SlotsAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	helper := w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 4, Max: 8})
+	w.keepSlots(1400, &ipam.Warm{Size: 4, Max: 8})
 	w.settled(4)
 	given := w.claim("a")
 	before := w.settled(4)
@@ -183,7 +184,7 @@ func TestM12SlotsAfterARestart(t *testing.T) {
 	w.start()
 	w.warmHelper()
 	realtest.Eventually(t, wait, "slots that are not as they were made to be ended", func() bool {
-		for _, l := range []*netdb.Lease{gone, changed} {
+		for _, l := range []*ipam.Lease{gone, changed} {
 			if s := w.program.book.Slot(l.ID); s != nil && s.Broken == "" {
 				return false
 			}
@@ -196,11 +197,11 @@ func TestM12SlotsAfterARestart(t *testing.T) {
 		}
 	}
 	for _, l := range before[2:] { // what is as it was made stays
-		if now, err := w.program.book.Lease(l.ID); err != nil || now.State != netdb.Bound {
+		if now, err := w.program.book.Lease(l.ID); err != nil || now.State != ipam.Bound {
 			t.Errorf("a slot as it was made: %+v, %v", now, err)
 		}
 	}
-	if now, err := w.program.book.Lease(given.ID); err != nil || now.State != netdb.Bound || !slices.Contains(w.namespaces(), given.Netns) {
+	if now, err := w.program.book.Lease(given.ID); err != nil || now.State != ipam.Bound || !slices.Contains(w.namespaces(), given.Netns) {
 		t.Errorf("the sandbox's: %+v, %v", now, err)
 	}
 	for _, path := range others {
@@ -217,7 +218,7 @@ func TestM10WhatWasBegunIsFinished(t *testing.T) {
 	w := newWorld(t, quick)
 	helper := w.warmHelper()
 	helper.signal(syscall.SIGSTOP) // it has asked for work, and does none
-	w.keepSlots(1400, &netdb.Warm{Size: 2})
+	w.keepSlots(1400, &ipam.Warm{Size: 2})
 	begun := make(map[string]bool)
 	realtest.Eventually(t, wait, "two slots to be reserved", func() bool {
 		for _, s := range w.program.book.Slots() {
@@ -243,7 +244,7 @@ func TestM12ANamespaceInUseStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Quarantine = config.Duration(wait) })
 	helper := w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	w.settled(1)
 	given := w.claim("a")
 	w.settled(1)
@@ -273,7 +274,7 @@ func TestM12SlotsOfALostBook(t *testing.T) {
 		c.Allocation.Quarantine, c.Book.RunnerUID = config.Duration(wait), "lost-"+rand.Text()
 	})
 	helper := w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 1})
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	w.settled(1)
 	given := w.claim("a")
 	idle := w.settled(1)[0]
@@ -291,7 +292,7 @@ func TestM12SlotsOfALostBook(t *testing.T) {
 	realtest.Eventually(t, wait, "it is said that they stay", func() bool {
 		return strings.Contains(w.log.String(), "a namespace of no known warm slot has an address in use, and stays")
 	})
-	for _, l := range []*netdb.Lease{given, idle} {
+	for _, l := range []*ipam.Lease{given, idle} {
 		if is := w.state(l.Addr.String()); is != api.Quarantined {
 			t.Errorf("%s is %s", l.Addr, is)
 		}
@@ -307,18 +308,18 @@ func TestM10KilledWhileSlotsAreMade(t *testing.T) {
 	realtest.Long(t)
 	t.Parallel()
 	w := newWorld(t, quick)
-	w.keepSlots(1400, &netdb.Warm{Size: 6})
+	w.keepSlots(1400, &ipam.Warm{Size: 6})
 	stop := w.killAgain(w.warmHelper, "plumb", "--slots")
-	var given []*netdb.Lease
+	var given []*ipam.Lease
 	for n := range 60 {
 		given = append(given, w.claim(fmt.Sprintf("s-%d", n)))
 		if n%10 == 9 { // all are to be made anew
-			w.keepSlots(1300+n, &netdb.Warm{Size: 6})
+			w.keepSlots(1300+n, &ipam.Warm{Size: 6})
 		}
 		if n%3 == 2 {
 			l := given[0]
 			given = given[1:]
-			if _, _, err := w.program.watchdog.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: "test", Reason: "released"}, l.ID, "", 0); err != nil {
+			if _, _, err := w.program.watchdog.Release(ctx, ipam.Who{Actor: ipam.ByClient, Peer: "test", Reason: "released"}, l.ID, "", 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -329,7 +330,7 @@ func TestM10KilledWhileSlotsAreMade(t *testing.T) {
 		t.Errorf("there were %d slots at once", n)
 	}
 	for _, l := range given {
-		if _, _, err := w.program.watchdog.Release(ctx, netdb.Who{Actor: netdb.ByClient, Peer: "test", Reason: "released"}, l.ID, "", 0); err != nil {
+		if _, _, err := w.program.watchdog.Release(ctx, ipam.Who{Actor: ipam.ByClient, Peer: "test", Reason: "released"}, l.ID, "", 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -352,9 +353,9 @@ func (w *world) mostSlots() (most int) {
 		}
 		for _, c := range changes {
 			since = c.Rev
-			if c.Subject == netdb.OfLease {
+			if c.Subject == ipam.OfLease {
 				delete(at, c.Addr)
-				if netdb.IsSlotUID(c.UID) && c.To != netdb.Free && c.To != netdb.Cooling {
+				if ipam.IsSlotUID(c.UID) && c.To != ipam.Free && c.To != ipam.Cooling {
 					at[c.Addr] = true
 				}
 				most = max(most, len(at))
@@ -379,7 +380,7 @@ func TestM10SlotsThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.warmHelper()
-	w.keepSlots(1400, &netdb.Warm{Size: 4}, netdb.Route{Destination: netip.MustParsePrefix("10.9.0.0/16"), Via: netip.MustParseAddr("192.0.2.1")}) // not on the link
+	w.keepSlots(1400, &ipam.Warm{Size: 4}, ipam.Route{Destination: netip.MustParsePrefix("10.9.0.0/16"), Via: netip.MustParseAddr("192.0.2.1")}) // not on the link
 	failed := func() int { return strings.Count(w.log.String(), "reason=slot_broken") }
 	realtest.Eventually(t, wait, "three steps", func() bool { return failed() >= 4+2 })
 	if n := failed(); n > 4+2 { // all at first, and then one a step
@@ -389,7 +390,7 @@ func TestM10SlotsThatCannotBeMade(t *testing.T) {
 		t.Errorf("it is said %d times:\n%s", n, w.log.String())
 	}
 	w.settledNone()
-	w.keepSlots(1400, &netdb.Warm{Size: 4})
+	w.keepSlots(1400, &ipam.Warm{Size: 4})
 	w.settled(4)
 	realtest.Eventually(t, wait, "it is said that they are made again", func() bool { return strings.Contains(w.log.String(), "warm slots are made again") })
 	w.keepSlots(1400, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A slot that was claimed by a caller that failed before it made a container is a finding once
@@ -18,7 +18,7 @@ func TestASlotThatIsNotUsedIsFound(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, quick, withContainerd(d), func(c *config.Config) { c.Allocation.BindWithin = config.Duration(time.Second) })
 		w.warmHelper()
-		w.keepSlots(1400, &netdb.Warm{Size: 1, Max: 2})
+		w.keepSlots(1400, &ipam.Warm{Size: 1, Max: 2})
 		given := w.warmFor("failed")
 		found := "slot_unused " + given.Leases[0].Address
 		realtest.Eventually(t, wait, "the finding", func() bool { return slices.Contains(w.findings(), found) })

@@ -27,6 +27,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/reconciler"
@@ -64,7 +65,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*config.Config)) *world {
 	w := prepare(t, change...)
 	prefix := netip.MustParsePrefix(w.cfg.Pools[0].Prefix)
-	w.ns.Bridge("rt0", netip.PrefixFrom(netdb.FirstHost(prefix), prefix.Bits()).String())
+	w.ns.Bridge("rt0", netip.PrefixFrom(ipam.FirstHost(prefix), prefix.Bits()).String())
 	w.start()
 	return w
 }

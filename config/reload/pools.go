@@ -7,11 +7,11 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/config"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // Pools are those of the configuration.
-func (c *Configuration) Pools() ([]netdb.PoolSpec, error) { return c.now.Load().PoolSpecs() }
+func (c *Configuration) Pools() ([]ipam.PoolSpec, error) { return c.now.Load().PoolSpecs() }
 
 // Start is [Configuration.TakeOver] at a start. A pool that leases keep on its bridge stays there,
 // with all else that the configuration says of it, and that is a [Refusal]. Each start tries
@@ -31,11 +31,11 @@ func (c *Configuration) start(ctx context.Context) error {
 		return err
 	}
 	for range len(specs) + 1 {
-		var stays *netdb.PoolNotEmptyError
+		var stays *ipam.PoolNotEmptyError
 		if err = c.takeOver(ctx, specs); !errors.As(err, &stays) || stays.Bridge == "" {
 			return err
 		}
-		i := slices.IndexFunc(specs, func(s netdb.PoolSpec) bool { return isOf(s, stays.Pool) })
+		i := slices.IndexFunc(specs, func(s ipam.PoolSpec) bool { return isOf(s, stays.Pool) })
 		if i < 0 {
 			return err
 		}
@@ -47,7 +47,7 @@ func (c *Configuration) start(ctx context.Context) error {
 }
 
 // isOf says whether a spec and a pool have one name and one family.
-func isOf(s netdb.PoolSpec, p *netdb.Pool) bool {
+func isOf(s ipam.PoolSpec, p *ipam.Pool) bool {
 	return s.Name == p.Name && s.Prefix.Addr().Is4() == p.Prefix.Addr().Is4()
 }
 
@@ -63,7 +63,7 @@ func (c *Configuration) pools(ctx context.Context, cfg config.Config) error {
 	return c.takeOver(ctx, specs)
 }
 
-func (c *Configuration) takeOver(ctx context.Context, specs []netdb.PoolSpec) error {
+func (c *Configuration) takeOver(ctx context.Context, specs []ipam.PoolSpec) error {
 	book, log := c.cfg.Book, c.cfg.Log
 	var bridges []string
 	for _, pool := range book.Pools() {
@@ -73,18 +73,18 @@ func (c *Configuration) takeOver(ctx context.Context, specs []netdb.PoolSpec) er
 	if err != nil {
 		return err
 	}
-	changed, err := book.Configure(ctx, netdb.Who{Actor: netdb.ByOperator, Peer: "configuration"}, specs, gone...)
-	var stays *netdb.PoolNotEmptyError
+	changed, err := book.Configure(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "configuration"}, specs, gone...)
+	var stays *ipam.PoolNotEmptyError
 	if errors.As(err, &stays) && stays.Bridge != "" {
 		return fmt.Errorf("configuration: %w; set its bridge back to %s until these have ended, or make a pool of another name on the other bridge", err, stays.Bridge)
-	} else if errors.Is(err, netdb.ErrPoolNotEmpty) {
+	} else if errors.Is(err, ipam.ErrPoolNotEmpty) {
 		return fmt.Errorf("configuration: %w; set its prefix back, and give a prefix that does not overlap it a pool of another name", err)
 	} else if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	for _, o := range changed {
 		log.Info("the configuration has changed a pool", "pool", o.Pool.Name, "prefix", o.Pool.Prefix, "generation", o.Pool.Generation, "left_outside", outside(o))
-		if o.Was != nil && o.Was.State == netdb.PoolDraining && o.Pool.State != netdb.PoolDraining {
+		if o.Was != nil && o.Was.State == ipam.PoolDraining && o.Pool.State != ipam.PoolDraining {
 			log.Warn("a pool drains no more: the configuration has changed a line of it", "pool", o.Pool.Name, "next", "ipamctl pool drain "+o.Pool.Name)
 		}
 		if o.Was != nil && o.Was.Bridge != o.Pool.Bridge && o.Stay > 0 {
@@ -93,7 +93,7 @@ func (c *Configuration) takeOver(ctx context.Context, specs []netdb.PoolSpec) er
 	}
 	now := book.Pools()
 	for _, s := range specs {
-		i := slices.IndexFunc(now, func(p *netdb.Pool) bool { return isOf(s, p) })
+		i := slices.IndexFunc(now, func(p *ipam.Pool) bool { return isOf(s, p) })
 		if i < 0 || now[i].Prefix != s.Prefix {
 			log.Warn("a pool was changed since the configuration gave it, and stays as it is", "pool", s.Name, "configured", s.Prefix, "next", "ipamctl pools")
 		}
@@ -102,9 +102,9 @@ func (c *Configuration) takeOver(ctx context.Context, specs []netdb.PoolSpec) er
 }
 
 // outside counts the leases that a change left outside their pool.
-func outside(o *netdb.PoolOutcome) (n int) {
+func outside(o *ipam.PoolOutcome) (n int) {
 	for _, e := range o.Effects {
-		if e.Effect == netdb.LeaseOutside {
+		if e.Effect == ipam.LeaseOutside {
 			n++
 		}
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/logging"
 	"github.com/ipamd/ipamd/internal/supervisor"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Book has pools; *netdb.Book is one.
 type Book interface {
 	Identity() error
-	Pools() []*netdb.Pool
-	Unconfigured() []*netdb.Pool
-	Configure(ctx context.Context, who netdb.Who, specs []netdb.PoolSpec, gone ...string) ([]*netdb.PoolOutcome, error)
+	Pools() []*ipam.Pool
+	Unconfigured() []*ipam.Pool
+	Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpec, gone ...string) ([]*ipam.PoolOutcome, error)
 }
 
 // Config has what a [Configuration] needs.

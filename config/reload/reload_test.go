@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 )
@@ -65,7 +66,7 @@ func TestAReload(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			book := netdbtest.Open(t)
 			r := open(t, started(), book)
-			if _, err := netdbtest.TryReserve(book, book.Pools()[1], "a", netdb.Policy{}); err != nil {
+			if _, err := netdbtest.TryReserve(book, book.Pools()[1], "a", ipam.Policy{}); err != nil {
 				t.Fatal(err)
 			}
 			next := started()
@@ -103,7 +104,7 @@ func TestAReload(t *testing.T) {
 func TestAStartLeavesALivePoolOnItsBridge(t *testing.T) {
 	book := netdbtest.OpenAt(t, filepath.Join(t.TempDir(), "book.db"), netdbtest.Options())
 	open(t, started(), book)
-	l, err := netdbtest.TryReserve(book, book.Pools()[1], "a", netdb.Policy{})
+	l, err := netdbtest.TryReserve(book, book.Pools()[1], "a", ipam.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/routes"
@@ -61,7 +62,7 @@ func (r *runner) serve() (stop func()) {
 }
 
 // sandbox has one that is bound, and answers with its name.
-func (r *runner) sandbox(name string) *netdb.Lease {
+func (r *runner) sandbox(name string) *ipam.Lease {
 	r.Helper()
 	l := netdbtest.Reserve(r, r.book, name)
 	p := r.host.Port("rt0", l.Addr.String()+"/24")
@@ -69,7 +70,7 @@ func (r *runner) sandbox(name string) *netdb.Lease {
 	var err error
 	p.NS.Do(func() { ln, err = net.Listen("tcp", fmt.Sprintf("%s:%d", l.Addr, port)) })
 	if err == nil {
-		l, err = r.book.Bind(r.Context(), netdbtest.Who(netdb.ByClient, "test"), l.ID, 0, netdb.Binding{HostInterface: "veth-" + name})
+		l, err = r.book.Bind(r.Context(), netdbtest.Who(ipam.ByClient, "test"), l.ID, 0, ipam.Binding{HostInterface: "veth-" + name})
 	}
 	if err != nil {
 		r.Fatal(err)
@@ -81,11 +82,11 @@ func (r *runner) sandbox(name string) *netdb.Lease {
 }
 
 // end ends a lease, and its removal is confirmed.
-func (r *runner) end(l *netdb.Lease) {
+func (r *runner) end(l *ipam.Lease) {
 	r.Helper()
-	l, err := r.book.Release(r.Context(), netdbtest.Who(netdb.ByClient, "test"), l.ID, "", 0)
+	l, err := r.book.Release(r.Context(), netdbtest.Who(ipam.ByClient, "test"), l.ID, "", 0)
 	if err == nil {
-		_, err = r.book.Confirm(r.Context(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"), l.ID, l.Rev, nil)
+		_, err = r.book.Confirm(r.Context(), netdbtest.Who(ipam.ByWatchdog, "removal_confirmed"), l.ID, l.Rev, nil)
 	}
 	if err != nil {
 		r.Fatal(err)
@@ -98,7 +99,7 @@ func TestGateway(t *testing.T) {
 	host := nstest.New(t)
 	host.Bridge("rt0", "10.8.64.1/24")
 	r := &runner{t, host, netdbtest.Open(t), servertest.Socket(t)}
-	who := netdbtest.Who(netdb.ByClient, "test")
+	who := netdbtest.Who(ipam.ByClient, "test")
 
 	table := &routes.Table{}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -23,7 +24,7 @@ const (
 // use.
 type Follower struct {
 	book  *netdb.Book
-	count func(netdb.Change)
+	count func(ipam.Change)
 	log   *slog.Logger
 
 	mu    sync.Mutex
@@ -31,7 +32,7 @@ type Follower struct {
 }
 
 // Follow follows the changes of a book from its present revision on.
-func Follow(book *netdb.Book, count func(netdb.Change), log *slog.Logger) *Follower {
+func Follow(book *netdb.Book, count func(ipam.Change), log *slog.Logger) *Follower {
 	return &Follower{book: book, count: count, log: log, since: book.Rev()}
 }
 
@@ -58,7 +59,7 @@ func (f *Follower) CatchUp(ctx context.Context) {
 	defer f.mu.Unlock()
 	for ctx.Err() == nil {
 		changes, err := f.book.Changes(ctx, f.since, followAtOnce)
-		var gap *netdb.PrunedError
+		var gap *ipam.PrunedError
 		switch {
 		case errors.As(err, &gap):
 			f.log.Warn("changes were pruned before they were counted and logged", "first", gap.Since+1, "last", gap.Upto)

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 
 	"github.com/ipamd/ipamd/census"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // report counts and logs a change.
-func (f *Follower) report(c netdb.Change) {
+func (f *Follower) report(c ipam.Change) {
 	f.count(c)
 	level := Level(c)
 	if !f.log.Enabled(context.Background(), level) {
@@ -22,15 +22,15 @@ func (f *Follower) report(c netdb.Change) {
 // from that, is detail: the history has it, and a line for each would be most
 // of a busy runner's log. What ipamd or an operator decided is logged; that an
 // address to be given, or held, is in use by another is a warning.
-func Level(c netdb.Change) slog.Level {
+func Level(c ipam.Change) slog.Level {
 	switch {
-	case c.Subject == netdb.OfBook, c.Subject == netdb.OfAttempt:
+	case c.Subject == ipam.OfBook, c.Subject == ipam.OfAttempt:
 		return slog.LevelDebug // a client's; or of the book itself, where the one that made it logs more
-	case c.Subject == netdb.OfPool:
+	case c.Subject == ipam.OfPool:
 		return slog.LevelInfo
-	case c.Who.Reason == netdb.ConflictSeen, c.To == netdb.Quarantined && (c.Who.Actor == netdb.ByAllocator || c.Who.Actor == netdb.ByWatchdog):
+	case c.Who.Reason == ipam.ConflictSeen, c.To == ipam.Quarantined && (c.Who.Actor == ipam.ByAllocator || c.Who.Actor == ipam.ByWatchdog):
 		return slog.LevelWarn
-	case c.Who.Actor == netdb.ByClient, c.Who.Actor == netdb.ByAllocator, c.From == netdb.Releasing, c.From == netdb.Cooling && c.To == netdb.Free:
+	case c.Who.Actor == ipam.ByClient, c.Who.Actor == ipam.ByAllocator, c.From == ipam.Releasing, c.From == ipam.Cooling && c.To == ipam.Free:
 		return slog.LevelDebug
 	default:
 		return slog.LevelInfo
@@ -38,33 +38,33 @@ func Level(c netdb.Change) slog.Level {
 }
 
 // Message is a change in words: what became of an address.
-func Message(c netdb.Change) string {
+func Message(c ipam.Change) string {
 	switch {
-	case c.Subject == netdb.OfBook:
+	case c.Subject == ipam.OfBook:
 		return "book is changed"
-	case c.Subject == netdb.OfAttempt:
+	case c.Subject == ipam.OfAttempt:
 		return "attempt is cancelled"
-	case c.Subject == netdb.OfPool:
+	case c.Subject == ipam.OfPool:
 		return "pool is changed"
-	case c.Who.Reason == netdb.ConflictSeen:
+	case c.Who.Reason == ipam.ConflictSeen:
 		return "held address is in conflict"
-	case c.Who.Reason == netdb.ConflictOver:
+	case c.Who.Reason == ipam.ConflictOver:
 		return "conflict on a held address is over"
 	case c.From == c.To:
 		return "lease is renewed"
 	}
 	switch c.To {
-	case netdb.Reserved:
+	case ipam.Reserved:
 		return "address is given"
-	case netdb.Bound:
+	case ipam.Bound:
 		return "address is bound"
-	case netdb.Paused:
+	case ipam.Paused:
 		return "address is paused"
-	case netdb.Releasing:
+	case ipam.Releasing:
 		return "address is released"
-	case netdb.Cooling:
+	case ipam.Cooling:
 		return "address cools"
-	case netdb.Quarantined:
+	case ipam.Quarantined:
 		return "address is quarantined"
 	default:
 		return "address is free"
@@ -73,7 +73,7 @@ func Message(c netdb.Change) string {
 
 // attrs are the keys of a change's line, without those that it has no
 // value for. The evidence of a quarantine or a conflict is shown by its first sighting.
-func attrs(c netdb.Change) []slog.Attr {
+func attrs(c ipam.Change) []slog.Attr {
 	var out []slog.Attr
 	add := func(key, value string) {
 		if value != "" {
@@ -84,14 +84,14 @@ func attrs(c netdb.Change) []slog.Attr {
 		add("addr", c.Addr.String())
 	}
 	add("sandbox", c.Sandbox)
-	if c.Subject == netdb.OfAttempt {
+	if c.Subject == ipam.OfAttempt {
 		add("uid", c.UID)
 		out = append(out, slog.Int64("attempt", c.Attempt))
 	}
 	add("lease", c.LeaseID)
 	add("pool", c.Pool)
 	add("from", string(c.From))
-	if seen := census.ParseEvidence(c.Evidence); len(seen) > 0 && (c.To == netdb.Quarantined || c.Who.Reason == netdb.ConflictSeen) {
+	if seen := census.ParseEvidence(c.Evidence); len(seen) > 0 && (c.To == ipam.Quarantined || c.Who.Reason == ipam.ConflictSeen) {
 		add("witness", string(seen[0].Witness))
 		add("port", seen[0].Port)
 		add("container", seen[0].Container)

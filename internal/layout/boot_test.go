@@ -9,7 +9,7 @@ import (
 )
 
 // comparesBoots has the files that compare ids of boots by themselves, each with its reason. All
-// others ask netdb.SameBoot, Stamp.Rebooted or Plug.OfBoot: an id of a book's stamp may be that of an
+// others ask ipam.SameBoot, Stamp.Rebooted or Plug.OfBoot: an id of a book's stamp may be that of an
 // era of the boot, and never equals the kernel's then.
 var comparesBoots = map[string]string{
 	"internal/elapsed/clock.go": "it has the kernel's alone, and arithmetic within one era",
@@ -41,7 +41,7 @@ func TestBootsAreComparedInOnePlace(t *testing.T) {
 				}
 				file := room + "/" + name
 				if comparesBoots[file] == "" {
-					t.Errorf("%s: line %d compares ids of boots: netdb.SameBoot does", file, files.Position(e.Pos()).Line)
+					t.Errorf("%s: line %d compares ids of boots: ipam.SameBoot does", file, files.Position(e.Pos()).Line)
 				}
 				return true
 			})

@@ -25,9 +25,6 @@ const busyPause = 5 * time.Millisecond
 // is tried alone: its caller's deadline no longer counts.
 const lockPatience = 5 * time.Second
 
-// ErrClosed means that no commit is made any more.
-var ErrClosed = errors.New("the book is closed")
-
 // A Store makes the commits; T is what a request sees of one. Only the lock holder calls it.
 type Store[T any] interface {
 	// Begin begins a transaction, or says at once why not; busy means that it can be tried again
@@ -47,15 +44,16 @@ type Store[T any] interface {
 // A Group is the callers of one store.
 type Group[T any] struct {
 	store   Store[T]
+	closed  error // the answer once no commit is made any more
 	queue   queue[T]
 	busy    atomic.Pointer[error] // why the file's lock is waited for
 	locked  chan struct{}         // full while the lock is held; full for good once closed
 	closing chan struct{}
 }
 
-// New returns a group without callers.
-func New[T any](s Store[T]) *Group[T] {
-	return &Group[T]{store: s, locked: make(chan struct{}, 1), closing: make(chan struct{})}
+// New returns a group without callers. Once it is closed, each is answered with the error closed.
+func New[T any](s Store[T], closed error) *Group[T] {
+	return &Group[T]{store: s, closed: closed, locked: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
 // Update makes fn part of a commit and returns once what it staged is
@@ -79,7 +77,7 @@ func (g *Group[T]) Update(ctx context.Context, fn func(T) error) error {
 		case <-ctx.Done():
 			return g.leave(o, g.whyWaiting(ctx.Err()))
 		case <-g.closing:
-			return g.leave(o, ErrClosed)
+			return g.leave(o, g.closed)
 		}
 	}
 }
@@ -182,7 +180,7 @@ func (g *Group[T]) Begin(ctx context.Context) error {
 		g.busy.Store(&err)
 		select {
 		case <-g.closing:
-			return ErrClosed
+			return g.closed
 		case <-ctx.Done():
 			return g.whyWaiting(ctx.Err())
 		case <-time.After(busyPause):
@@ -198,7 +196,7 @@ func (g *Group[T]) Lock(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-g.closing:
-		return ErrClosed
+		return g.closed
 	}
 }
 

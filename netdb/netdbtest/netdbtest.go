@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 )
 
 // Policy is a policy whose waits a test can reach with a [Clock].
-var Policy = netdb.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
+var Policy = ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: 2 * time.Minute}
 
 // Options returns options that Open accepts.
 func Options() netdb.Options {
@@ -48,12 +49,12 @@ func OpenAt(t testing.TB, path string, opts netdb.Options, allow ...string) *net
 }
 
 // Clear ends a quarantine as an operator does, without asking any witness.
-func Clear(b *netdb.Book, addr netip.Addr) (*netdb.Lease, error) {
+func Clear(b *netdb.Book, addr netip.Addr) (*ipam.Lease, error) {
 	l, ok := b.At(addr)
 	if !ok {
-		return nil, fmt.Errorf("clear %s: %w: it is free", addr, netdb.ErrState)
+		return nil, fmt.Errorf("clear %s: %w: it is free", addr, ipam.ErrState)
 	}
-	return b.ClearAt(context.Background(), Who(netdb.ByOperator, "cleared"), l.ID, l.Rev, nil)
+	return b.ClearAt(context.Background(), Who(ipam.ByOperator, "cleared"), l.ID, l.Rev, nil)
 }
 
 // Close checks every invariant and closes the book. Again is fine.
@@ -70,7 +71,7 @@ func Close(t testing.TB, b *netdb.Book, allow ...string) {
 func Check(t testing.TB, b *netdb.Book, allow ...string) {
 	t.Helper()
 	found, err := b.Check(context.Background())
-	if err != nil && err != netdb.ErrClosed && !errors.Is(err, netdb.ErrMoved) {
+	if err != nil && err != ipam.ErrClosed && !errors.Is(err, netdb.ErrMoved) {
 		t.Errorf("check the book: %v", err)
 	}
 	for _, v := range found {
@@ -81,11 +82,11 @@ func Check(t testing.TB, b *netdb.Book, allow ...string) {
 }
 
 // Pool makes a pool with the first host as its gateway.
-func Pool(t testing.TB, b *netdb.Book, name, prefix string) *netdb.Pool {
+func Pool(t testing.TB, b *netdb.Book, name, prefix string) *ipam.Pool {
 	t.Helper()
 	p := netip.MustParsePrefix(prefix)
-	pool, err := b.EnsurePool(context.Background(), Who(netdb.ByOperator, "test"), netdb.PoolSpec{
-		Name: name, Prefix: p, Gateway: netdb.FirstHost(p), Bridge: "rt0"})
+	pool, err := b.EnsurePool(context.Background(), Who(ipam.ByOperator, "test"), ipam.PoolSpec{
+		Name: name, Prefix: p, Gateway: ipam.FirstHost(p), Bridge: "rt0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +94,12 @@ func Pool(t testing.TB, b *netdb.Book, name, prefix string) *netdb.Pool {
 }
 
 // Who names an actor.
-func Who(a netdb.Actor, reason string) netdb.Who {
-	return netdb.Who{Actor: a, Peer: "test", Reason: reason}
+func Who(a ipam.Actor, reason string) ipam.Who {
+	return ipam.Who{Actor: a, Peer: "test", Reason: reason}
 }
 
 // Reserve gives a sandbox the pool's next address.
-func Reserve(t testing.TB, b *netdb.Book, sandbox string) *netdb.Lease {
+func Reserve(t testing.TB, b *netdb.Book, sandbox string) *ipam.Lease {
 	t.Helper()
 	l, err := TryReserve(b, b.Pools()[0], sandbox, Policy)
 	if err != nil {
@@ -108,13 +109,13 @@ func Reserve(t testing.TB, b *netdb.Book, sandbox string) *netdb.Lease {
 }
 
 // TryReserve is [Reserve] with an error, from any pool.
-func TryReserve(b *netdb.Book, p *netdb.Pool, sandbox string, policy netdb.Policy) (*netdb.Lease, error) {
+func TryReserve(b *netdb.Book, p *ipam.Pool, sandbox string, policy ipam.Policy) (*ipam.Lease, error) {
 	c, err := b.Pick(p.UID, policy)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Drop(c)
-	ls, err := b.Reserve(context.Background(), Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	ls, err := b.Reserve(context.Background(), Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0", Attempt: 1, BindWithin: 10 * time.Minute})
 	if err != nil {
 		return nil, err
@@ -123,14 +124,14 @@ func TryReserve(b *netdb.Book, p *netdb.Pool, sandbox string, policy netdb.Polic
 }
 
 // ReservePrefix delegates the first pool's next prefix of that length to a sandbox.
-func ReservePrefix(t testing.TB, b *netdb.Book, sandbox string, bits int) *netdb.Lease {
+func ReservePrefix(t testing.TB, b *netdb.Book, sandbox string, bits int) *ipam.Lease {
 	t.Helper()
 	c, err := b.PickPrefix(b.Pools()[0].UID, bits, Policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Drop(c)
-	ls, err := b.Reserve(context.Background(), Who(netdb.ByAllocator, "allocated"), netdb.Reservation{
+	ls, err := b.Reserve(context.Background(), Who(ipam.ByAllocator, "allocated"), netdb.Reservation{
 		Candidate: c, Sandbox: sandbox, UID: sandbox, Interface: "eth0", Attempt: 1, BindWithin: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -139,14 +140,14 @@ func ReservePrefix(t testing.TB, b *netdb.Book, sandbox string, bits int) *netdb
 }
 
 // Cool releases a lease and confirms its removal.
-func Cool(t testing.TB, b *netdb.Book, l *netdb.Lease) *netdb.Lease {
+func Cool(t testing.TB, b *netdb.Book, l *ipam.Lease) *ipam.Lease {
 	t.Helper()
 	ctx := context.Background()
-	r, err := b.Release(ctx, Who(netdb.ByClient, "released"), l.ID, "", 0)
+	r, err := b.Release(ctx, Who(ipam.ByClient, "released"), l.ID, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := b.Confirm(ctx, Who(netdb.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
+	c, err := b.Confirm(ctx, Who(ipam.ByWatchdog, "removal_confirmed"), r.ID, r.Rev, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,15 +155,15 @@ func Cool(t testing.TB, b *netdb.Book, l *netdb.Lease) *netdb.Lease {
 }
 
 // A Clock is a Stamp that a test moves.
-type Clock struct{ netdb.Stamp }
+type Clock struct{ ipam.Stamp }
 
 // NewClock starts at a fixed moment of boot "one".
 func NewClock() *Clock {
-	return &Clock{netdb.Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, BootID: "one"}}
+	return &Clock{ipam.Stamp{Wall: time.Unix(1_750_000_000, 0), Boottime: time.Hour, BootID: "one"}}
 }
 
 // Now is for netdb.Options.
-func (c *Clock) Now() netdb.Stamp { return c.Stamp }
+func (c *Clock) Now() ipam.Stamp { return c.Stamp }
 
 // Pass lets time pass on both clocks.
 func (c *Clock) Pass(d time.Duration) {

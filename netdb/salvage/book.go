@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
@@ -29,17 +30,17 @@ type Found struct {
 	// Leases has every row that could be read, in numeric order of the
 	// addresses; and for an address whose row is lost what its newest readable
 	// change says: state, owner and id, but no plumbing. Pool is empty.
-	Leases []*netdb.Lease
+	Leases []*ipam.Lease
 	// Pools are those that could be read, Names what is remembered of pools' names; HostNames
 	// the interface names that are leased.
-	Pools     []*netdb.Pool
-	Names     []netdb.PoolName
-	HostNames []netdb.HostName
+	Pools     []*ipam.Pool
+	Names     []ipam.PoolName
+	HostNames []ipam.HostName
 	// Withheld are the rows of Leases that outlived their pool, as they were recorded.
-	Withheld map[netip.Addr]netdb.Withheld
+	Withheld map[netip.Addr]ipam.Withheld
 	// Sleeps says how the sandboxes of paused leases are paused and what wakes them, by the
 	// leases' ids.
-	Sleeps map[string]*netdb.Sleep
+	Sleeps map[string]*ipam.Sleep
 	// Cancelled are the attempts of which no allocation may follow.
 	Cancelled []netdb.CancelledAttempt
 	// Ended has the ids of leases that the history knows to have ended.
@@ -48,7 +49,7 @@ type Found struct {
 	// the holder.
 	Subnets map[netip.Prefix]string
 	// Named are addresses, and whole delegated prefixes, of rows of which nothing else can be read.
-	Named []netdb.Range
+	Named []ipam.Range
 	// Problems says what could not be read, in words for a person.
 	Problems []string
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
@@ -135,7 +135,7 @@ func TestSalvageReadsTheLog(t *testing.T) {
 		}
 	}
 	s, err := salvage.Book(copied)
-	if err != nil || len(Missing(s.Leases, []*netdb.Lease{l})) > 0 || len(s.Problems) > 0 {
+	if err != nil || len(Missing(s.Leases, []*ipam.Lease{l})) > 0 || len(s.Problems) > 0 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 }
@@ -150,7 +150,7 @@ func TestSalvageNamesUnreadableRows(t *testing.T) {
 	raw(t, path, fmt.Sprintf(`PRAGMA ignore_check_constraints = 1; DELETE FROM changes;
 		UPDATE leases SET state = 'dreaming' WHERE address = '%s'`, a.Addr))
 	s, err := salvage.Book(path)
-	if err != nil || !slices.Equal(s.Named, []netdb.Range{{From: a.Addr, To: a.Addr}}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
+	if err != nil || !slices.Equal(s.Named, []ipam.Range{{From: a.Addr, To: a.Addr}}) || len(s.Leases) != 1 || s.Leases[0].ID != other.ID ||
 		len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "dreaming") {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -166,7 +166,7 @@ func TestSalvageNamesAnUnreadablePrefixWhole(t *testing.T) {
 	Close(t, b)
 	raw(t, path, `PRAGMA ignore_check_constraints = 1; DELETE FROM changes; UPDATE leases SET state = 'dreaming'`)
 	s, err := salvage.Book(path)
-	if err != nil || !slices.Equal(s.Named, []netdb.Range{l.Range()}) {
+	if err != nil || !slices.Equal(s.Named, []ipam.Range{l.Range()}) {
 		t.Fatalf("it names %v, want %s; %v", s.Named, l.Text(), err)
 	}
 	if got := s.Named[0].Prefixes(); len(got) != 1 || got[0] != l.Prefix() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/sqlite"
@@ -50,10 +51,10 @@ func (s *Found) predecessor(ctx context.Context, _, copied string) error {
 		return err
 	}
 	s.Ended = make(map[string]bool)
-	err = errors.Join(sqlite.Each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*netdb.Lease)}).read),
+	err = errors.Join(sqlite.Each(ctx, c, `SELECT ip, subnet, reserved, released_at FROM ips`, (&ips{s, make(map[netip.Addr]*ipam.Lease)}).read),
 		sqlite.Each(ctx, c, `SELECT cidr, parent, identifier, reserved FROM subnets`, s.readSubnet),
 		sqlite.Each(ctx, c, `SELECT name, reserved FROM interfaces`, s.readInterface))
-	slices.SortFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) })
+	slices.SortFunc(s.Leases, func(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) })
 	return err
 }
 
@@ -119,7 +120,7 @@ func quoted(v any) string {
 // ips reads the rows of ips.
 type ips struct {
 	*Found
-	at map[netip.Addr]*netdb.Lease
+	at map[netip.Addr]*ipam.Lease
 }
 
 // read reads a row. What it says of an address and cannot be understood counts as
@@ -135,11 +136,11 @@ func (s *ips) read(sc sqlite.Scanner) error {
 		return nil
 	}
 	if twin := s.at[a]; twin != nil { // 10.8.64.2 has one spelling, an IPv6 address many
-		twin.State, twin.Since = netdb.Bound, netdb.Stamp{}
+		twin.State, twin.Since = ipam.Bound, ipam.Stamp{}
 		s.badRow("ips", ip, "ip", "%s is there twice: it counts as held", a)
 		return nil
 	}
-	l := &netdb.Lease{Addr: a, State: netdb.Bound, Rev: int64(len(s.Leases) + 1)}
+	l := &ipam.Lease{Addr: a, State: ipam.Bound, Rev: int64(len(s.Leases) + 1)}
 	s.Leases, s.at[a] = append(s.Leases, l), l
 	if !plain {
 		s.badRow("ips", ip, "ip", "it is spelled otherwise than %s: it counts as held", a)
@@ -166,7 +167,7 @@ func (s *ips) read(sc sqlite.Scanner) error {
 	case held:
 		s.badRow("ips", ip, "released_at", "it is set, and reserved is 1: it counts as held")
 	default:
-		l.State, l.Since.Wall, l.Rev = netdb.Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
+		l.State, l.Since.Wall, l.Rev = ipam.Cooling, time.Unix(at, 0), at<<16+l.Rev // in the order of their release
 	}
 	return nil
 }
@@ -240,8 +241,8 @@ func (s *Found) readInterface(sc sqlite.Scanner) error {
 		return err
 	}
 	text, _ := name.(string)
-	if !netdb.IsInterface(text) {
-		s.badRow("interfaces", name, "name", "%s is no interface name of 1 to %d bytes", quoted(name), netdb.MaxInterface)
+	if !ipam.IsInterface(text) {
+		s.badRow("interfaces", name, "name", "%s is no interface name of 1 to %d bytes", quoted(name), ipam.MaxInterface)
 		return nil
 	}
 	if held, ok := flag(reserved); !ok {
@@ -249,6 +250,6 @@ func (s *Found) readInterface(sc sqlite.Scanner) error {
 	} else if !held {
 		return nil
 	}
-	s.HostNames = append(s.HostNames, netdb.HostName{Name: text})
+	s.HostNames = append(s.HostNames, ipam.HostName{Name: text})
 	return nil
 }

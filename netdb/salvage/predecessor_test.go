@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/salvage"
 )
@@ -93,7 +94,7 @@ func TestPredecessorWithoutRowids(t *testing.T) {
 		INSERT INTO subnets VALUES ('10.8.64.0/24', NULL, 'runner', 1);
 		INSERT INTO interfaces VALUES ('veth1', 1);`)
 	s, err := salvage.Predecessor(path)
-	if err != nil || len(s.Problems) > 0 || len(s.Leases) != 2 || s.Leases[0].State != netdb.Cooling || s.Leases[1].State != netdb.Bound || len(s.Subnets) != 1 || len(s.HostNames) != 1 {
+	if err != nil || len(s.Problems) > 0 || len(s.Leases) != 2 || s.Leases[0].State != ipam.Cooling || s.Leases[1].State != ipam.Bound || len(s.Subnets) != 1 || len(s.HostNames) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -134,7 +135,7 @@ func TestPredecessorsBadRows(t *testing.T) {
 			if err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], bad.says) {
 				t.Fatalf("%q, %v, want %s", s.Problems, err, bad.says)
 			}
-			if held := len(s.Leases) == 1 && s.Leases[0].State == netdb.Bound; held != bad.held {
+			if held := len(s.Leases) == 1 && s.Leases[0].State == ipam.Bound; held != bad.held {
 				t.Errorf("its rows are %v", s.Leases)
 			}
 		})

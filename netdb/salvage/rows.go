@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
@@ -24,8 +25,8 @@ func (s *Found) read(ctx context.Context, c *sqlite.Copy) {
 
 	rows := s.readLeases(ctx, c, v)
 	s.readPools(ctx, c, v)
-	s.Sleeps = make(map[string]*netdb.Sleep)
-	bothWays(ctx, s, c, v.Sleeps(), func(how *netdb.Sleep, err error) {
+	s.Sleeps = make(map[string]*ipam.Sleep)
+	bothWays(ctx, s, c, v.Sleeps(), func(how *ipam.Sleep, err error) {
 		if err != nil {
 			s.problem("read a sleep", err)
 		} else {
@@ -36,22 +37,22 @@ func (s *Found) read(ctx context.Context, c *sqlite.Copy) {
 	for _, l := range rows {
 		s.Leases = append(s.Leases, l)
 	}
-	slices.SortFunc(s.Leases, func(x, y *netdb.Lease) int { return x.Addr.Compare(y.Addr) })
+	slices.SortFunc(s.Leases, func(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) })
 	s.Named = apart(s.Named, s.Leases)
 }
 
 // readLeases reads the rows of addresses, what the changes say of those that are lost, and what is withheld.
-func (s *Found) readLeases(ctx context.Context, c *sqlite.Copy, v netdb.Version) map[netip.Addr]*netdb.Lease {
+func (s *Found) readLeases(ctx context.Context, c *sqlite.Copy, v netdb.Version) map[netip.Addr]*ipam.Lease {
 	s.Ended = make(map[string]bool)
-	s.Withheld = make(map[netip.Addr]netdb.Withheld)
-	rows := make(map[netip.Addr]*netdb.Lease)
+	s.Withheld = make(map[netip.Addr]ipam.Withheld)
+	rows := make(map[netip.Addr]*ipam.Lease)
 	bad := func(err error) {
 		var row *netdb.RowError
 		if errors.As(err, &row) {
 			s.Named = append(s.Named, row.Of...)
 		}
 	}
-	bothWays(ctx, s, c, v.Leases(), func(l *netdb.Lease, err error) {
+	bothWays(ctx, s, c, v.Leases(), func(l *ipam.Lease, err error) {
 		if err != nil {
 			s.problem("read a row", err)
 			bad(err)
@@ -59,26 +60,26 @@ func (s *Found) readLeases(ctx context.Context, c *sqlite.Copy, v netdb.Version)
 		}
 		rows[l.Addr] = l
 	})
-	last := make(map[netip.Addr]netdb.Change)
-	bothWays(ctx, s, c, v.Changes(), func(c netdb.Change, err error) {
+	last := make(map[netip.Addr]ipam.Change)
+	bothWays(ctx, s, c, v.Changes(), func(c ipam.Change, err error) {
 		if err == nil && c.Addr.IsValid() && c.Rev > last[c.Addr].Rev {
 			last[c.Addr] = c
 		}
-		if err == nil && (c.To == netdb.Cooling || c.To == netdb.Free) {
+		if err == nil && (c.To == ipam.Cooling || c.To == ipam.Free) {
 			s.Ended[c.LeaseID] = true
 		}
 	})
 	for a, c := range last {
-		if left := c.Left(); left != nil && rows[a] == nil {
+		if left := netdb.LeftBy(&c); left != nil && rows[a] == nil {
 			rows[a] = left
 		}
 	}
-	bothWays(ctx, s, c, v.Withheld(), func(w netdb.Withheld, err error) {
+	bothWays(ctx, s, c, v.Withheld(), func(w ipam.Withheld, err error) {
 		if err != nil {
 			bad(err)
 		} else if rows[w.Addr] == nil {
-			rows[w.Addr] = &netdb.Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
-				Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: netdb.PoolRemoved, Hold: w.Hold,
+			rows[w.Addr] = &ipam.Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: w.LeaseID, PoolUID: w.PoolUID, State: w.State, Sandbox: w.Sandbox, UID: w.UID,
+				Interface: w.Interface, Rev: w.Rev, Since: w.Since, Evidence: w.Evidence, Reason: ipam.PoolRemoved, Hold: w.Hold,
 				HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
 			s.Withheld[w.Addr] = w
 		}
@@ -140,36 +141,36 @@ func (s *Found) problem(doing string, err error) {
 // readPools reads the pools, what is remembered of their names, and the interface names. Where a pool cannot be read,
 // that the configuration gave it is forgotten: else it would not be made again.
 func (s *Found) readPools(ctx context.Context, c *sqlite.Copy, v netdb.Version) {
-	key := func(n netdb.PoolName) any { return netdb.PoolName{Name: n.Name, Family: n.Family} }
-	s.Pools = distinct(ctx, s, c, v.Pools(), "read a pool", func(p *netdb.Pool) any { return p.UID })
+	key := func(n ipam.PoolName) any { return ipam.PoolName{Name: n.Name, Family: n.Family} }
+	s.Pools = distinct(ctx, s, c, v.Pools(), "read a pool", func(p *ipam.Pool) any { return p.UID })
 	lost := slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "read a pool") })
 	names := distinct(ctx, s, c, v.PoolNames(), "read a pool's name", key)
 	if v.Schema == 1 {
 		for _, p := range s.Pools {
-			names = append(names, p.Configured())
+			names = append(names, netdb.Configured(p))
 		}
 	}
 	for _, n := range names {
-		if lost && !slices.ContainsFunc(s.Pools, func(p *netdb.Pool) bool { return key(p.Configured()) == key(n) }) {
+		if lost && !slices.ContainsFunc(s.Pools, func(p *ipam.Pool) bool { return key(netdb.Configured(p)) == key(n) }) {
 			n.Configured = ""
 		}
 		s.Names = append(s.Names, n)
 	}
-	s.HostNames = distinct(ctx, s, c, v.HostNames(), "read an interface name", func(n netdb.HostName) any { return n.Name })
+	s.HostNames = distinct(ctx, s, c, v.HostNames(), "read an interface name", func(n ipam.HostName) any { return n.Name })
 }
 
 // apart leaves out the ranges that a row or another range has whole, and sorts the rest.
-func apart(all []netdb.Range, rows []*netdb.Lease) (out []netdb.Range) {
-	within := func(of netdb.Range) func(netdb.Range) bool {
-		return func(r netdb.Range) bool { return r.Contains(of.From) && r.Contains(of.To) }
+func apart(all []ipam.Range, rows []*ipam.Lease) (out []ipam.Range) {
+	within := func(of ipam.Range) func(ipam.Range) bool {
+		return func(r ipam.Range) bool { return r.Contains(of.From) && r.Contains(of.To) }
 	}
-	slices.SortFunc(all, func(x, y netdb.Range) int { return y.Size().Cmp(x.Size()) })
+	slices.SortFunc(all, func(x, y ipam.Range) int { return y.Size().Cmp(x.Size()) })
 	for _, r := range all {
-		has := func(l *netdb.Lease) bool { return within(r)(l.Range()) }
+		has := func(l *ipam.Lease) bool { return within(r)(l.Range()) }
 		if !slices.ContainsFunc(out, within(r)) && !slices.ContainsFunc(rows, has) {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(x, y netdb.Range) int { return x.From.Compare(y.From) })
+	slices.SortFunc(out, func(x, y ipam.Range) int { return x.From.Compare(y.From) })
 	return out
 }

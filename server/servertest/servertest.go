@@ -22,6 +22,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/server"
@@ -97,13 +98,13 @@ func Socket(t testing.TB) string {
 // Config returns what Start begins with.
 func Config(r *Rig) server.Config {
 	return server.Config{
-		Book: r.Book, Sleeper: sleeper(r.Book), LastTraffic: func(*netdb.Lease) (time.Time, bool) { return time.Time{}, false }, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
-		Compare:    func(context.Context, *netdb.Lease, netdb.Binding) []workload.BindDifference { return nil },
-		CheckNetns: func(context.Context, string) error { return nil }, Desk: new(server.Desk), NetnsInode: func(context.Context, string) uint64 { return 0 }, SlotDesk: server.NewSlotDesk(), Slots: func(netdb.Usage) *api.PoolSlots { return nil }, Vacate: func(_ context.Context, change func() error) error { return change() }, SlotsEnded: func() func(string, *netdb.Pool) int { return func(string, *netdb.Pool) int { return 0 } },
+		Book: r.Book, Sleeper: sleeper(r.Book), LastTraffic: func(*ipam.Lease) (time.Time, bool) { return time.Time{}, false }, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
+		Compare:    func(context.Context, *ipam.Lease, ipam.Binding) []workload.BindDifference { return nil },
+		CheckNetns: func(context.Context, string) error { return nil }, Desk: new(server.Desk), NetnsInode: func(context.Context, string) uint64 { return 0 }, SlotDesk: server.NewSlotDesk(), Slots: func(ipam.Usage) *api.PoolSlots { return nil }, Vacate: func(_ context.Context, change func() error) error { return change() }, SlotsEnded: func() func(string, *ipam.Pool) int { return func(string, *ipam.Pool) int { return 0 } },
 		NotReady: func() []string { return nil },
 		Bridges:  func() []api.BridgeStatus { return []api.BridgeStatus{{Name: "rt0", Ready: true}} },
 		Follow:   func(context.Context) error { return nil },
-		Unready:  func(*netdb.Pool) error { return nil },
+		Unready:  func(*ipam.Pool) error { return nil },
 		MTU:      func(string) int { return 1500 },
 		Doctor:   func(context.Context) []api.Finding { return nil },
 		Findings: func() []api.Finding { return nil },
@@ -142,7 +143,7 @@ func (a adopter) Look(context.Context) (api.AdoptBookReply, error) {
 		Revision: a.book.Rev(), Epoch: is.Epoch}, nil
 }
 
-func (a adopter) Confirm(ctx context.Context, who netdb.Who, epoch string) (api.AdoptBookReply, error) {
+func (a adopter) Confirm(ctx context.Context, who ipam.Who, epoch string) (api.AdoptBookReply, error) {
 	if err := a.book.TakeOver(ctx, who, epoch); err != nil {
 		return api.AdoptBookReply{}, err
 	}
@@ -156,7 +157,7 @@ type giver struct{ book *netdb.Book }
 
 func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	want := netdb.Reservation{Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels, Binding: r.Binding, BoundBy: netdb.Who{Actor: netdb.ByClient, Peer: r.Peer, Reason: "bound"}}
+		BindWithin: r.BindWithin, Labels: r.Labels, Binding: r.Binding, BoundBy: ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: "bound"}}
 	if want.UID == "" {
 		want.UID = r.Sandbox
 	}
@@ -166,11 +167,11 @@ func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 	want.Attempt, want.BindWithin = max(want.Attempt, 1), max(want.BindWithin, time.Minute)
 	pool := g.book.Pools()[0]
 	if r.Pool != "" && r.Pool != pool.Name {
-		return nil, fmt.Errorf("pool %q: %w", r.Pool, netdb.ErrNotFound)
+		return nil, fmt.Errorf("pool %q: %w", r.Pool, ipam.ErrNotFound)
 	}
-	owner := netdb.Owner{PoolUID: pool.UID, UID: want.UID, Interface: want.Interface}
+	owner := ipam.Owner{PoolUID: pool.UID, UID: want.UID, Interface: want.Interface}
 	if l, ok := g.book.Held(owner); ok {
-		return &allocator.Result{Leases: []*netdb.Lease{l}, Pools: []*netdb.Pool{pool}, Existing: true}, nil
+		return &allocator.Result{Leases: []*ipam.Lease{l}, Pools: []*ipam.Pool{pool}, Existing: true}, nil
 	}
 	var err error
 	if r.Address.IsValid() {
@@ -182,25 +183,25 @@ func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 		return nil, err
 	}
 	defer g.book.Drop(want.Candidate)
-	ls, err := g.book.Reserve(ctx, netdb.Who{Actor: netdb.ByAllocator, Peer: r.Peer, Reason: "allocated"}, want)
+	ls, err := g.book.Reserve(ctx, ipam.Who{Actor: ipam.ByAllocator, Peer: r.Peer, Reason: "allocated"}, want)
 	if err != nil {
 		return nil, err
 	}
-	return &allocator.Result{Leases: ls, Pools: []*netdb.Pool{pool}, EarlyReuse: want.Candidate.Early}, nil
+	return &allocator.Result{Leases: ls, Pools: []*ipam.Pool{pool}, EarlyReuse: want.Candidate.Early}, nil
 }
 
 // releaser confirms nothing: that is the test's to do, with [Rig.Confirm].
 type releaser struct{ book *netdb.Book }
 
-func (r releaser) Release(ctx context.Context, who netdb.Who, id, uid string, ifRev int64) (*netdb.Lease, []watchdog.Blocker, error) {
+func (r releaser) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, []watchdog.Blocker, error) {
 	l, err := r.book.Release(ctx, who, id, uid, ifRev)
-	if err != nil || l.State != netdb.Releasing {
+	if err != nil || l.State != ipam.Releasing {
 		return l, nil, err
 	}
 	return l, r.Blockers(l), nil
 }
 
-func (r releaser) Blockers(*netdb.Lease) []watchdog.Blocker {
+func (r releaser) Blockers(*ipam.Lease) []watchdog.Blocker {
 	return []watchdog.Blocker{{Kind: "unconfirmed", Detail: "not looked at yet"}}
 }
 
@@ -213,13 +214,13 @@ func (r *Rig) pass(ctx context.Context, preview, _ bool) (api.Report, error) {
 	seen := r.Board.Census()
 	report := api.Report{Started: began, Preview: preview, Complete: seen.Complete(), Leases: len(leases), Seen: len(seen.Seen)}
 	for _, l := range leases {
-		if l.State != netdb.Quarantined || l.Hold != "" || !report.Complete || len(workload.SeenOf(seen, l)) > 0 {
+		if l.State != ipam.Quarantined || l.Hold != "" || !report.Complete || len(workload.SeenOf(seen, l)) > 0 {
 			continue
 		}
 		a := api.Action{Kind: "clear", Address: l.Addr.String(), LeaseID: l.ID, Reason: "nothing is seen there", Result: "planned"}
 		if !preview {
 			a.Result = "done"
-			if _, err := r.Book.ClearAt(ctx, netdbtest.Who(netdb.ByReconciler, "not_seen"), l.ID, l.Rev, nil); err != nil {
+			if _, err := r.Book.ClearAt(ctx, netdbtest.Who(ipam.ByReconciler, "not_seen"), l.ID, l.Rev, nil); err != nil {
 				a.Result, a.Error = "skipped", err.Error()
 			}
 		}
@@ -239,7 +240,7 @@ func (r *Rig) Confirm(t testing.TB, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Book.Confirm(context.Background(), netdbtest.Who(netdb.ByWatchdog, "removal_confirmed"),
+	if _, err := r.Book.Confirm(context.Background(), netdbtest.Who(ipam.ByWatchdog, "removal_confirmed"),
 		id, l.Rev, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // An arrival is why a lease is to be woken.
 type arrival struct {
-	cause    netdb.Cause
+	cause    ipam.Cause
 	evidence json.RawMessage
-	since    netdb.Stamp // of the pause that it came in: it wakes from no later one
+	since    ipam.Stamp // of the pause that it came in: it wakes from no later one
 
 	// Of one that could not begin a flight; under lateMu.
 	next time.Time     // when that is tried again
@@ -31,14 +31,14 @@ func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 		return
 	}
 	l, ok := c.cfg.Book.At(p.Dest)
-	if !ok || l.State != netdb.Paused {
+	if !ok || l.State != ipam.Paused {
 		return
 	}
 	s := c.cfg.Book.Sleep(l.ID)
 	if s == nil || s.Wake == nil {
 		return
 	}
-	why := &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()},
+	why := &arrival{cause: ipam.Cause{By: ipam.ByTraffic, Source: p.Source, Port: p.Port, Protocol: p.Protocol, Rule: s.Wake.String()},
 		evidence: evidence(p, l, s.Wake), since: l.Since}
 	if !s.Flight.Open() && !c.rests(l) && c.wake(ctx, l.ID, why) == 0 {
 		return
@@ -58,7 +58,7 @@ func (c *Catcher) arrived(ctx context.Context, frame []byte) {
 }
 
 // rests reports that a wake of a lease was put off a moment ago.
-func (c *Catcher) rests(l *netdb.Lease) bool {
+func (c *Catcher) rests(l *ipam.Lease) bool {
 	c.lateMu.Lock()
 	defer c.lateMu.Unlock()
 	known := c.late[l.ID]
@@ -83,7 +83,7 @@ func (c *Catcher) wakeLate(ctx context.Context) (next time.Duration) {
 // more, is forgotten. A flight that is under way is waited for: its end is a change of the lease.
 func (c *Catcher) wakeOne(ctx context.Context, id string, why *arrival) (next time.Duration) {
 	l, err := c.cfg.Book.Lease(id)
-	if s := c.cfg.Book.Sleep(id); err == nil && l.State == netdb.Paused && l.Since.Same(why.since) && s != nil && s.Wake != nil {
+	if s := c.cfg.Book.Sleep(id); err == nil && l.State == ipam.Paused && l.Since.Same(why.since) && s != nil && s.Wake != nil {
 		if s.Flight.Open() {
 			return 0
 		}
@@ -108,14 +108,14 @@ func (c *Catcher) wakeOne(ctx context.Context, id string, why *arrival) (next ti
 // wake begins a flight, or puts that off and returns for how long: what failed a moment ago rests,
 // and a book that takes nothing is not asked as fast as it refuses.
 func (c *Catcher) wake(ctx context.Context, lease string, why *arrival) (next time.Duration) {
-	_, _, err := c.cfg.Waker.Wake(ctx, netdb.Who{Actor: netdb.ByReconciler}, lease, why.cause, why.evidence)
-	if err == nil || errors.Is(err, netdb.ErrGone) || errors.Is(err, netdb.ErrState) {
+	_, _, err := c.cfg.Waker.Wake(ctx, ipam.Who{Actor: ipam.ByReconciler}, lease, why.cause, why.evidence)
+	if err == nil || errors.Is(err, ipam.ErrGone) || errors.Is(err, ipam.ErrState) {
 		return 0
 	}
 	c.lateMu.Lock()
 	defer c.lateMu.Unlock()
 	rest := retry
-	if !errors.Is(err, netdb.ErrBackOff) {
+	if !errors.Is(err, ipam.ErrBackOff) {
 		rest = min(max(retry, 2*why.rest), mostRest)
 		if ctx.Err() == nil {
 			c.cfg.Log.Warn("traffic could not begin a wake", "lease", lease, "err", err)
@@ -126,7 +126,7 @@ func (c *Catcher) wake(ctx context.Context, lease string, why *arrival) (next ti
 }
 
 // evidence is what the history has of a wake by a packet.
-func evidence(p Packet, l *netdb.Lease, met *netdb.WakePolicy) json.RawMessage {
+func evidence(p Packet, l *ipam.Lease, met *ipam.WakePolicy) json.RawMessage {
 	to := string(p.Protocol)
 	if p.Port != 0 {
 		to += fmt.Sprintf(" to port %d", p.Port)
@@ -137,7 +137,7 @@ func evidence(p Packet, l *netdb.Lease, met *netdb.WakePolicy) json.RawMessage {
 // mostRule bounds what is said of a policy, which may have many sources and ports; the flight has all.
 const mostRule = 200
 
-func seen(addr netip.Addr, port, what string, met *netdb.WakePolicy) json.RawMessage {
+func seen(addr netip.Addr, port, what string, met *ipam.WakePolicy) json.RawMessage {
 	rule := met.String()
 	if len(rule) > mostRule {
 		rule = rule[:mostRule] + "..."

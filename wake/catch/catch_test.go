@@ -24,13 +24,14 @@ import (
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/nft"
 	"github.com/ipamd/ipamd/wake"
 )
 
-var who = netdbtest.Who(netdb.ByClient, "paused")
+var who = netdbtest.Who(ipam.ByClient, "paused")
 
 // ports are a bridge's in a namespace of the test.
 type ports struct {
@@ -77,21 +78,21 @@ type scene struct {
 	flights            *wake.Flights
 	catcher            *Catcher
 	sandbox, neighbour *nstest.Port
-	l                  *netdb.Lease
-	asked              chan *netdb.Lease
+	l                  *ipam.Lease
+	asked              chan *ipam.Lease
 	through            *refuses      // to begin flights through; may be nil
 	ahead              time.Duration // that the book's clock has gone on
 	stop               func()
 }
 
-type asks chan *netdb.Lease
+type asks chan *ipam.Lease
 
-func (a asks) Resume(_ context.Context, l *netdb.Lease, _ *netdb.Sleep) error { a <- l; return nil }
+func (a asks) Resume(_ context.Context, l *ipam.Lease, _ *ipam.Sleep) error { a <- l; return nil }
 
 func stage(t *testing.T) *scene {
 	t.Helper()
 	realtest.Long(t)
-	s := &scene{ports: &ports{ns: nstest.New(t)}, book: netdbtest.Open(t), asked: make(chan *netdb.Lease, 100)}
+	s := &scene{ports: &ports{ns: nstest.New(t)}, book: netdbtest.Open(t), asked: make(chan *ipam.Lease, 100)}
 	s.ns.Bridge("rt0", "10.8.64.1/24", "fd00:8::1/64")
 	s.sandbox, s.neighbour = s.ns.Port("rt0", "10.8.64.2/24", "fd00:8::2/64"), s.ns.Port("rt0", "10.8.64.9/24", "fd00:8::9/64")
 	s.has(s.sandbox.HostName, s.neighbour.HostName)
@@ -99,7 +100,7 @@ func stage(t *testing.T) *scene {
 	if s.l.Addr != netip.MustParseAddr("10.8.64.2") {
 		t.Fatalf("the lease is %s", s.l.Addr)
 	}
-	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName}); err != nil {
 		t.Fatal(err)
 	}
 	s.start(t)
@@ -144,24 +145,24 @@ func (s *scene) startWith(t *testing.T, r wake.Resumer) {
 	t.Cleanup(func() { s.stop() })
 }
 
-func (s *scene) pause(t *testing.T, how netdb.Sleep) {
+func (s *scene) pause(t *testing.T, how ipam.Sleep) {
 	t.Helper()
-	if l, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how); err != nil || l.State != netdb.Paused {
+	if l, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how); err != nil || l.State != ipam.Paused {
 		t.Fatal(l, err)
 	}
 }
 
-func frozen(w netdb.WakePolicy) netdb.Sleep { return netdb.Sleep{Mode: netdb.Freeze, Wake: &w} }
+func frozen(w ipam.WakePolicy) ipam.Sleep { return ipam.Sleep{Mode: ipam.Freeze, Wake: &w} }
 
 // woken waits until the lease is bound, and returns the flight that did it.
-func (s *scene) woken(t *testing.T) *netdb.Flight {
+func (s *scene) woken(t *testing.T) *ipam.Flight {
 	t.Helper()
 	realtest.Eventually(t, time.Minute, "the lease is bound", func() bool {
 		l, err := s.book.Lease(s.l.ID)
-		return err == nil && l.State == netdb.Bound
+		return err == nil && l.State == ipam.Bound
 	})
 	f := s.book.Sleep(s.l.ID).Flight
-	if f == nil || f.Result != netdb.Woken {
+	if f == nil || f.Result != ipam.Woken {
 		t.Fatalf("its flight: %+v", f)
 	}
 	return f
@@ -215,13 +216,13 @@ func TestZ2Z13AConnectWakes(t *testing.T) {
 		ns     *nstest.NS
 		source string
 	}{{s.ns, "10.8.64.1"}, {s.neighbour.NS, "10.8.64.9"}} {
-		s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}))
+		s.pause(t, frozen(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}))
 		rev := s.book.Rev()
 		if said, err := dial(t, from.ns, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
 			t.Errorf("from %s: %q, %v", from.source, said, err)
 		}
 		f := s.woken(t)
-		if c := f.Cause; c.By != netdb.ByTraffic || c.Source.String() != from.source || c.Port != 80 || c.Protocol != netdb.TCP || c.Rule != "tcp to 80" {
+		if c := f.Cause; c.By != ipam.ByTraffic || c.Source.String() != from.source || c.Port != 80 || c.Protocol != ipam.TCP || c.Rule != "tcp to 80" {
 			t.Errorf("from %s: %+v", from.source, c)
 		}
 		var told []string
@@ -245,14 +246,14 @@ func TestZ8EachPauseIsWatchedAnew(t *testing.T) {
 	s := stage(t)
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
 	other := netdbtest.Reserve(t, s.book, "b") // the table stays for it
-	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, netdb.Binding{HostInterface: s.neighbour.HostName}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, ipam.Binding{HostInterface: s.neighbour.HostName}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.flights.Pause(t.Context(), who, other.ID, 0, frozen(netdb.WakePolicy{})); err != nil {
+	if _, err := s.flights.Pause(t.Context(), who, other.ID, 0, frozen(ipam.WakePolicy{})); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
-		s.pause(t, frozen(netdb.WakePolicy{}))
+		s.pause(t, frozen(ipam.WakePolicy{}))
 		if _, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil {
 			t.Fatal(err)
 		}
@@ -266,12 +267,12 @@ func TestZ2AnAddressOfADelegatedPrefixWakes(t *testing.T) {
 	s.l = netdbtest.ReservePrefix(t, s.book, "vm", 28)
 	inside := s.ns.Port("rt0", "10.8.64.16/24", "10.8.64.20/24")
 	s.has(inside.HostName)
-	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: inside.HostName}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: inside.HostName}); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []string{"10.8.64.16:80", "10.8.64.20:80"} {
 		serve(t, inside.NS, "tcp", at)
-		s.pause(t, frozen(netdb.WakePolicy{}))
+		s.pause(t, frozen(ipam.WakePolicy{}))
 		if said, err := dial(t, s.neighbour.NS, "tcp", at); err != nil || said != "here\n" {
 			t.Errorf("%s: %q, %v", at, said, err)
 		}
@@ -292,8 +293,8 @@ func (s *scene) gone(t *testing.T) {
 // Z2: a datagram and an echo request wake where the policy names them.
 func TestZ2DatagramsAndEchoRequestsWake(t *testing.T) {
 	s := stage(t)
-	send := map[netdb.Protocol]func(){
-		netdb.UDP: func() {
+	send := map[ipam.Protocol]func(){
+		ipam.UDP: func() {
 			s.neighbour.NS.Do(func() {
 				c, err := net.Dial("udp", "10.8.64.2:53")
 				if err == nil {
@@ -305,10 +306,10 @@ func TestZ2DatagramsAndEchoRequestsWake(t *testing.T) {
 				}
 			})
 		},
-		netdb.ICMP: func() { s.echo(t) },
+		ipam.ICMP: func() { s.echo(t) },
 	}
-	for _, p := range []netdb.Protocol{netdb.UDP, netdb.ICMP} {
-		s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{p}}))
+	for _, p := range []ipam.Protocol{ipam.UDP, ipam.ICMP} {
+		s.pause(t, frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{p}}))
 		send[p]()
 		if f := s.woken(t); f.Cause.Protocol != p {
 			t.Errorf("%s: %+v", p, f.Cause)
@@ -353,12 +354,12 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 		}
 		s.echo(t)
 	}
-	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil {
+	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze}); err != nil {
 		t.Fatal(err)
 	}
 	rev := s.book.Rev()
 	all()
-	s.pause(t, frozen(netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}, Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.1/32"), netip.MustParsePrefix("10.8.64.10/32")}}))
+	s.pause(t, frozen(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}, Sources: []netip.Prefix{netip.MustParsePrefix("10.8.64.1/32"), netip.MustParsePrefix("10.8.64.10/32")}}))
 	all()
 	if now := s.book.Rev(); now != rev+1 {
 		t.Errorf("%d changes of what does not wake", now-rev-1)
@@ -374,7 +375,7 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 		t.Fatal(err)
 	}
 	for reason, want := range map[string]string{"wake_requested": "tcp to port 80, by the rule tcp to 80 from 10.8.64.1/32", "woken": "took "} {
-		if !slices.ContainsFunc(changes, func(c netdb.Change) bool { return c.Who.Reason == reason && strings.Contains(string(c.Evidence), want) }) {
+		if !slices.ContainsFunc(changes, func(c ipam.Change) bool { return c.Who.Reason == reason && strings.Contains(string(c.Evidence), want) }) {
 			t.Errorf("the history has no %s with %q: %+v", reason, want, changes)
 		}
 	}
@@ -435,11 +436,11 @@ func TestZ11WhatIsNoTraffic(t *testing.T) {
 		"a SYN to a port that is not its": ip(to, two, tcp, segment(0x02)...),
 	}
 	frames["a SYN to a port that is not its"][37] = 81
-	policy := frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.TCP, netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 80, Last: 80}}})
+	policy := frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.TCP, ipam.UDP, ipam.ICMP}, Ports: []ipam.PortRange{{First: 80, Last: 80}}})
 	s.pause(t, policy)
 	sixth, err := netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
 	if err == nil && sixth.Addr == six {
-		_, err = s.book.Bind(t.Context(), who, sixth.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName})
+		_, err = s.book.Bind(t.Context(), who, sixth.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName})
 	}
 	if err == nil {
 		_, err = s.flights.Pause(t.Context(), who, sixth.ID, 0, policy)
@@ -465,7 +466,7 @@ func TestZ11WhatIsNoTraffic(t *testing.T) {
 		}
 	}
 	out.Send(ip(to, two, tcp, segment(0x02)...))
-	if f := s.woken(t); f.Cause.Protocol != netdb.TCP || f.Cause.Port != 80 || f.Cause.Source != from || s.book.Rev() != rev+3 {
+	if f := s.woken(t); f.Cause.Protocol != ipam.TCP || f.Cause.Port != 80 || f.Cause.Source != from || s.book.Rev() != rev+3 {
 		t.Errorf("%d changes, woken by %+v", s.book.Rev()-rev, f.Cause)
 	}
 }
@@ -474,8 +475,8 @@ func TestZ11WhatIsNoTraffic(t *testing.T) {
 // the client connects by its own retransmit once it was restored.
 func TestZ13AHibernatedOneIsHeldBack(t *testing.T) {
 	s := stage(t)
-	w := netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}
-	s.pause(t, netdb.Sleep{Mode: netdb.Hibernate, Wake: &w})
+	w := ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}
+	s.pause(t, ipam.Sleep{Mode: ipam.Hibernate, Wake: &w})
 	type result struct {
 		said string
 		err  error
@@ -498,8 +499,8 @@ func TestZ13AHibernatedOneIsHeldBack(t *testing.T) {
 // next start.
 func TestZ14TrafficWhileTheDaemonIsDown(t *testing.T) {
 	s := stage(t)
-	w := netdb.WakePolicy{Ports: []netdb.PortRange{{First: 80, Last: 80}}}
-	s.pause(t, netdb.Sleep{Mode: netdb.Hibernate, Wake: &w})
+	w := ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}
+	s.pause(t, ipam.Sleep{Mode: ipam.Hibernate, Wake: &w})
 	s.stop()
 	answered := make(chan error, 1)
 	go func() {
@@ -542,8 +543,8 @@ func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 	})
 	defer s.catcher.Close()
 	r = s.catcher.reader
-	w := netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}
-	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Wake: &w}); err != nil {
+	w := ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP}}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze, Wake: &w}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.catcher.Sync(t.Context()); err != nil {
@@ -584,7 +585,7 @@ func TestZ12OverrunsAreCounted(t *testing.T) {
 	s := stage(t)
 	realtest.Need(t, "nft")
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	if err := s.catcher.reader.conn.SetReadBuffer(1); err != nil { // the least that there is
 		t.Fatal(err)
 	}
@@ -614,12 +615,12 @@ func TestZ12OverrunsAreCounted(t *testing.T) {
 func TestWhatCannotBeWatched(t *testing.T) {
 	s := stage(t)
 	s.has()
-	how := frozen(netdb.WakePolicy{})
+	how := frozen(ipam.WakePolicy{})
 	_, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how)
-	if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "no port of the bridge") {
+	if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "no port of the bridge") {
 		t.Errorf("a port that is not there: %v", err)
 	}
-	if l, _ := s.book.Lease(s.l.ID); l.State != netdb.Bound || s.book.Sleep(s.l.ID) != nil {
+	if l, _ := s.book.Lease(s.l.ID); l.State != ipam.Bound || s.book.Sleep(s.l.ID) != nil {
 		t.Errorf("it is %s", l.State)
 	}
 	s.has(s.sandbox.HostName, "not-there")
@@ -649,11 +650,11 @@ func TestWithoutAnEgressHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	blind.CatchBy(nil, try(s.catcher.conn, unknown))
-	_, err = blind.Pause(t.Context(), who, s.l.ID, 0, frozen(netdb.WakePolicy{}))
-	if fe := new(netdb.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "at the egress of a device") || !strings.Contains(fe.Reason, "leave wake out") {
+	_, err = blind.Pause(t.Context(), who, s.l.ID, 0, frozen(ipam.WakePolicy{}))
+	if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "at the egress of a device") || !strings.Contains(fe.Reason, "leave wake out") {
 		t.Errorf("a pause that traffic shall end: %v", err)
 	}
-	if l, err := blind.Pause(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze}); err != nil || l.State != netdb.Paused {
+	if l, err := blind.Pause(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze}); err != nil || l.State != ipam.Paused {
 		t.Errorf("a pause: %v, %v", l, err)
 	}
 }
@@ -662,8 +663,8 @@ func TestWithoutAnEgressHook(t *testing.T) {
 func TestTable(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	got := Table([]Sleeper{
-		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP, netdb.ICMP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}},
-		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &netdb.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []netdb.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
+		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP, ipam.ICMP}, Ports: []ipam.PortRange{{First: 53, Last: 53}}}},
+		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &ipam.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []ipam.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
 	}, []netip.Prefix{prefix("192.0.2.9/32")}).String()
 	for _, want := range []string{"ip saddr 192.0.2.9/32 return", "ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-copy", "tcp flags & 0x05 == 0",
 		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {
@@ -682,7 +683,7 @@ func TestTable(t *testing.T) {
 // A copy that is no whole packet is an error, and nothing else.
 func TestMalformedPackets(t *testing.T) {
 	syn := append([]byte{12: 8, 13: 0}, []byte{0: 0x45, 9: 6, 12: 10, 8, 64, 9, 10, 8, 64, 2, 20: 0, 1, 0, 80}...)
-	if p, err := parse(syn); err != nil || p.Dest != netip.MustParseAddr("10.8.64.2") || p.Source != netip.MustParseAddr("10.8.64.9") || p.Port != 80 || p.Protocol != netdb.TCP {
+	if p, err := parse(syn); err != nil || p.Dest != netip.MustParseAddr("10.8.64.2") || p.Source != netip.MustParseAddr("10.8.64.9") || p.Port != 80 || p.Protocol != ipam.TCP {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for n := range len(syn) {
@@ -718,7 +719,7 @@ func FuzzParse(f *testing.F) {
 func TestRulesThatAreTakenAwayAreMadeAgain(t *testing.T) {
 	s := stage(t)
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.ns.Exec("nft", "flush", "ruleset")
 	realtest.Eventually(t, time.Minute, "the rules are there", func() bool {
 		return strings.Contains(s.ns.Exec("nft", "list", "ruleset"), TableName)
@@ -763,15 +764,15 @@ func (s *scene) connect(t *testing.T) {
 func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 	s := stage(t)
 	s.listen(t)
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.stop()
 	s.connect(t)
 	s.start(t)
-	if c := s.woken(t).Cause; c.By != netdb.ByTraffic {
+	if c := s.woken(t).Cause; c.By != ipam.ByTraffic {
 		t.Errorf("%+v", c)
 	}
 	<-s.asked
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.stop()
 	s.start(t)
 	if err := s.catcher.Sync(t.Context()); err != nil {
@@ -785,12 +786,12 @@ func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 // Z8: what comes while a failed wake rests is not forgotten: it wakes once another try may begin.
 func TestZ8WhatComesInTheBackOffWakes(t *testing.T) {
 	s := stage(t)
-	s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}))
-	_, f, _, err := s.book.Wake(t.Context(), who, s.l.ID, time.Minute, netdb.Cause{By: netdb.ByCall}, nil)
+	s.pause(t, frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP}}))
+	_, f, _, err := s.book.Wake(t.Context(), who, s.l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.book.Land(t.Context(), who, s.l.ID, f.ID, netdb.TimedOut, "it took too long"); err != nil {
+	if _, err := s.book.Land(t.Context(), who, s.l.ID, f.ID, ipam.TimedOut, "it took too long"); err != nil {
 		t.Fatal(err)
 	}
 	s.catcher.arrived(t.Context(), datagram(53))
@@ -810,12 +811,12 @@ func datagram(port byte) []byte {
 // still is the task of a sandbox.
 type still struct{ frozen atomic.Bool }
 
-func (k *still) Pause(context.Context, *netdb.Lease, *netdb.Sleep) error {
+func (k *still) Pause(context.Context, *ipam.Lease, *ipam.Sleep) error {
 	k.frozen.Store(true)
 	return nil
 }
 
-func (k *still) Resume(context.Context, *netdb.Lease, *netdb.Sleep) error {
+func (k *still) Resume(context.Context, *ipam.Lease, *ipam.Sleep) error {
 	k.frozen.Store(false)
 	return nil
 }
@@ -827,25 +828,25 @@ func TestZ8AnotherLeaseOfTheSandbox(t *testing.T) {
 	s.stop()
 	k := new(still)
 	s.startWith(t, k)
-	box := []netdb.Container{{Namespace: "default", ID: "a"}}
-	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
+	box := []ipam.Container{{Namespace: "default", ID: "a"}}
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
 		t.Fatal(err)
 	}
 	sixth, err := netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy)
 	if err != nil || sixth.UID != s.l.UID {
 		t.Fatal(sixth, err)
 	}
-	if _, err := s.book.Bind(t.Context(), who, sixth.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, sixth.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName, Containers: box}); err != nil {
 		t.Fatal(err)
 	}
-	how := frozen(netdb.WakePolicy{})
+	how := frozen(ipam.WakePolicy{})
 	how.Do = true
-	for _, l := range []*netdb.Lease{s.l, sixth} { // a call pauses both, and resumes both
+	for _, l := range []*ipam.Lease{s.l, sixth} { // a call pauses both, and resumes both
 		if _, err := s.flights.Pause(t.Context(), who, l.ID, 0, how); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, l := range []*netdb.Lease{s.l, sixth} {
+	for _, l := range []*ipam.Lease{s.l, sixth} {
 		if _, err := s.flights.Resume(t.Context(), who, l.ID, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -859,7 +860,7 @@ func TestZ8AnotherLeaseOfTheSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.l = sixth
-	if f := s.woken(t); f.Cause.By != netdb.ByTraffic || k.frozen.Load() {
+	if f := s.woken(t); f.Cause.By != ipam.ByTraffic || k.frozen.Load() {
 		t.Errorf("%+v, and it stands still: %v", f, k.frozen.Load())
 	}
 }
@@ -867,7 +868,7 @@ func TestZ8AnotherLeaseOfTheSandbox(t *testing.T) {
 // hangs is a resumer whose first attempt lasts as long as it may.
 type hangs struct{ asked atomic.Int32 }
 
-func (h *hangs) Resume(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error {
+func (h *hangs) Resume(ctx context.Context, _ *ipam.Lease, _ *ipam.Sleep) error {
 	if h.asked.Add(1) > 1 {
 		return nil
 	}
@@ -882,7 +883,7 @@ func TestZ8WhatComesDuringAFlight(t *testing.T) {
 	s.stop()
 	h := new(hangs)
 	s.startWith(t, h)
-	s.pause(t, frozen(netdb.WakePolicy{Wait: time.Second}))
+	s.pause(t, frozen(ipam.WakePolicy{Wait: time.Second}))
 	s.catcher.arrived(t.Context(), datagram(53))
 	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
 	s.catcher.arrived(t.Context(), datagram(54))
@@ -890,7 +891,7 @@ func TestZ8WhatComesDuringAFlight(t *testing.T) {
 		t.Errorf("%+v, the resumer was asked %d times", c, h.asked.Load())
 	}
 	h.asked.Store(0)
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.catcher.arrived(t.Context(), datagram(53))
 	realtest.Eventually(t, time.Minute, "the resumer is asked", func() bool { return h.asked.Load() == 1 })
 	s.catcher.arrived(t.Context(), datagram(54))
@@ -898,7 +899,7 @@ func TestZ8WhatComesDuringAFlight(t *testing.T) {
 	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, frozen(netdb.WakePolicy{})); err != nil {
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, frozen(ipam.WakePolicy{})); err != nil {
 		t.Fatal(err)
 	}
 	if next := s.catcher.wakeLate(t.Context()); next > 0 || s.book.Sleep(s.l.ID).Flight.Open() {
@@ -918,11 +919,11 @@ func TestZ14DownForLongerThanAFlight(t *testing.T) {
 		return ctx.Err()
 	})
 	// down is a daemon that ends while its resumer is at work, and for longer than that may take.
-	down := func() *netdb.Flight {
+	down := func() *ipam.Flight {
 		t.Helper()
 		s.stop()
 		s.startWith(t, hangs)
-		s.pause(t, frozen(netdb.WakePolicy{}))
+		s.pause(t, frozen(ipam.WakePolicy{}))
 		s.connect(t)
 		<-begun
 		s.stop()
@@ -951,7 +952,7 @@ func TestZ14DownForLongerThanAFlight(t *testing.T) {
 // replies is a resumer that is a function.
 type replies func(ctx context.Context) error
 
-func (r replies) Resume(ctx context.Context, _ *netdb.Lease, _ *netdb.Sleep) error { return r(ctx) }
+func (r replies) Resume(ctx context.Context, _ *ipam.Lease, _ *ipam.Sleep) error { return r(ctx) }
 
 // later is a book whose clock has gone on since its last change.
 type later struct {
@@ -959,7 +960,7 @@ type later struct {
 	by time.Duration
 }
 
-func (b later) Now() netdb.Stamp {
+func (b later) Now() ipam.Stamp {
 	now := b.Book.Now()
 	now.Boottime += b.by
 	return now
@@ -971,7 +972,7 @@ type refuses struct {
 	left atomic.Int32
 }
 
-func (r *refuses) Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error) {
+func (r *refuses) Wake(ctx context.Context, who ipam.Who, id string, cause ipam.Cause, evidence json.RawMessage) (*ipam.Lease, *ipam.Flight, error) {
 	if r.left.Add(-1) >= 0 {
 		return nil, nil, fmt.Errorf("wake: %w", netdb.ErrBusy)
 	}
@@ -987,7 +988,7 @@ func TestZ8ABookThatTakesNoChange(t *testing.T) {
 	r.left.Store(2)
 	s.through = r
 	s.start(t)
-	s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}}))
+	s.pause(t, frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP}}))
 	for range 100 {
 		s.catcher.arrived(t.Context(), datagram(53))
 	}
@@ -1006,11 +1007,11 @@ func TestZ2ARenamedPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plug := netdb.Plug{Boot: netdb.Now().BootID, Index: link.Attrs().Index}
-	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Plug: plug}); err != nil {
+	plug := ipam.Plug{Boot: ipam.Now().BootID, Index: link.Attrs().Index}
+	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName, Plug: plug}); err != nil {
 		t.Fatal(err)
 	}
-	s.pause(t, frozen(netdb.WakePolicy{}))
+	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.ns.Exec("ip", "link", "set", s.sandbox.HostName, "down")
 	s.ns.Exec("ip", "link", "set", s.sandbox.HostName, "name", "other0", "up")
 	s.has("other0", s.neighbour.HostName)
@@ -1047,7 +1048,7 @@ func TestHeadersOfIPv6(t *testing.T) {
 		{"a later fragment that is cut", frame(44, append([]byte{udp, 0, 1, 0, 7: 0}, make([]byte, snap)...)...)[:snap], true},
 	} {
 		p, err := parse(tt.frame)
-		if (err != nil) != tt.broken || !tt.broken && (p.Protocol != netdb.UDP || p.Port != 53) {
+		if (err != nil) != tt.broken || !tt.broken && (p.Protocol != ipam.UDP || p.Port != 53) {
 			t.Errorf("%s: %+v, %v", tt.name, p, err)
 		}
 	}
@@ -1061,12 +1062,12 @@ func TestZ2LongHeadersOfIPv6(t *testing.T) {
 	if s.l, err = netdbtest.TryReserve(s.book, netdbtest.Pool(t, s.book, "six", "fd00:8::/64"), "a", netdbtest.Policy); err != nil || s.l.Addr != netip.MustParseAddr("fd00:8::2") {
 		t.Fatal(s.l, err)
 	}
-	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName}); err != nil {
 		t.Fatal(err)
 	}
 	out := s.neighbour.NS.Wire("eth0")
 	for n, port := range map[int]uint16{32: 53, 40: 0, 48: 0, 1024: 0} {
-		s.pause(t, frozen(netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.UDP}, Ports: []netdb.PortRange{{First: 53, Last: 53}}}))
+		s.pause(t, frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP}, Ports: []ipam.PortRange{{First: 53, Last: 53}}}))
 		options := make([]byte, n) // all of them padding
 		options[0], options[1] = udp, byte(n/8-1)
 		for at := 2; at < n; at += 2 + int(options[at+1]) {
@@ -1086,7 +1087,7 @@ func TestZ2LongHeadersOfIPv6(t *testing.T) {
 // asks for, refuses policies of traffic, and goes on once the group is free.
 func TestZ14AnotherProgramHasTheGroup(t *testing.T) {
 	s := stage(t)
-	how := netdb.Sleep{Mode: netdb.Hibernate, Wake: &netdb.WakePolicy{Protocols: []netdb.Protocol{netdb.ICMP}}}
+	how := ipam.Sleep{Mode: ipam.Hibernate, Wake: &ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.ICMP}}}
 	s.pause(t, how)
 	s.stop()
 	var other *reader
@@ -1098,7 +1099,7 @@ func TestZ14AnotherProgramHasTheGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.gone(t)
-	var refused *netdb.FieldError
+	var refused *ipam.FieldError
 	if _, err := s.flights.Pause(t.Context(), who, s.l.ID, 0, how); !errors.As(err, &refused) || refused.Field != "wake" || s.catcher.Unbound() == nil {
 		t.Errorf("a pause that no traffic would end: %v; %v", err, s.catcher.Unbound())
 	}

@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // Book is what is asked of the lease book; *netdb.Book is one.
 type Book interface {
-	At(addr netip.Addr) (*netdb.Lease, bool)
-	Lease(id string) (*netdb.Lease, error)
-	InState(s netdb.State) []*netdb.Lease
-	Sleep(leaseID string) *netdb.Sleep
-	Touched(states ...netdb.State) <-chan struct{}
+	At(addr netip.Addr) (*ipam.Lease, bool)
+	Lease(id string) (*ipam.Lease, error)
+	InState(s ipam.State) []*ipam.Lease
+	Sleep(leaseID string) *ipam.Sleep
+	Touched(states ...ipam.State) <-chan struct{}
 }
 
 // Waker begins a flight; *wake.Flights is one.
 type Waker interface {
-	Wake(ctx context.Context, who netdb.Who, id string, cause netdb.Cause, evidence json.RawMessage) (*netdb.Lease, *netdb.Flight, error)
+	Wake(ctx context.Context, who ipam.Who, id string, cause ipam.Cause, evidence json.RawMessage) (*ipam.Lease, *ipam.Flight, error)
 }
 
 // Ports are those of the bridges; *bridge.Group has them.
@@ -159,7 +159,7 @@ func Remove(ctx context.Context) (removed bool, err error) {
 func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sleepers := Sleepers(c.cfg.Book.InState(netdb.Paused), c.cfg.Book.Sleep, c.portOf())
+	sleepers := Sleepers(c.cfg.Book.InState(ipam.Paused), c.cfg.Book.Sleep, c.portOf())
 	want := Table(sleepers, c.cfg.Ignore)
 	if want == nil {
 		c.lost.Store(false)
@@ -196,20 +196,20 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	defer c.lateMu.Unlock()
 	for _, s := range sleepers {
 		if known := c.late[s.Lease]; came[s.why()] && (known == nil || !known.since.Same(s.Since)) {
-			c.late[s.Lease] = &arrival{cause: netdb.Cause{By: netdb.ByTraffic, Rule: s.Wake.String()}, since: s.Since,
+			c.late[s.Lease] = &arrival{cause: ipam.Cause{By: ipam.ByTraffic, Rule: s.Wake.String()}, since: s.Since,
 				evidence: seen(s.Addr.Addr(), s.Port, "the rules counted it while no copy was received", s.Wake)}
 		}
 	}
 }
 
 // portOf finds the port of a lease as it is named now, see [workload.Recorded.Has]. "" is none.
-func (c *Catcher) portOf() func(*netdb.Lease) string {
-	var all []*netdb.Lease
-	for _, state := range []netdb.State{netdb.Bound, netdb.Paused, netdb.Releasing} {
+func (c *Catcher) portOf() func(*ipam.Lease) string {
+	var all []*ipam.Lease
+	for _, state := range []ipam.State{ipam.Bound, ipam.Paused, ipam.Releasing} {
 		all = append(all, c.cfg.Book.InState(state)...)
 	}
-	recorded, ports := workload.RecordedBy(all, netdb.Now().BootID), c.cfg.Ports.PortIndexes()
-	return func(l *netdb.Lease) string {
+	recorded, ports := workload.RecordedBy(all, ipam.Now().BootID), c.cfg.Ports.PortIndexes()
+	return func(l *ipam.Lease) string {
 		for name, index := range ports {
 			if recorded.Has(l, index, name) {
 				return name
@@ -219,20 +219,20 @@ func (c *Catcher) portOf() func(*netdb.Lease) string {
 	}
 }
 
-// Watches reports whether the traffic to a lease can be watched, as a [netdb.FieldError]
+// Watches reports whether the traffic to a lease can be watched, as an [ipam.FieldError]
 // when it cannot.
-func (c *Catcher) Watches(l *netdb.Lease) error {
+func (c *Catcher) Watches(l *ipam.Lease) error {
 	if why := c.Unwatched()(l); why != nil {
-		return &netdb.FieldError{Field: "wake", Reason: why.Error()}
+		return &ipam.FieldError{Field: "wake", Reason: why.Error()}
 	}
 	return nil
 }
 
 // Unwatched returns what says why the traffic to a lease cannot be watched, nil where it can, by the
 // ports that are there now.
-func (c *Catcher) Unwatched() func(*netdb.Lease) error {
+func (c *Catcher) Unwatched() func(*ipam.Lease) error {
 	portOf, unbound := c.portOf(), c.Unbound()
-	return func(l *netdb.Lease) error {
+	return func(l *ipam.Lease) error {
 		switch {
 		case unbound != nil:
 			return unbound
@@ -264,7 +264,7 @@ func (c *Catcher) Run(ctx context.Context) error {
 
 func (c *Catcher) keep(ctx context.Context) error {
 	for {
-		changed, ports, asked := c.cfg.Book.Touched(netdb.Paused), c.cfg.Ports.Changed(), c.again.Next()
+		changed, ports, asked := c.cfg.Book.Touched(ipam.Paused), c.cfg.Ports.Changed(), c.again.Next()
 		err := c.Sync(ctx)
 		wait := c.wakeLate(ctx)
 		if err != nil && ctx.Err() == nil {

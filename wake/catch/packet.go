@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // A Packet is what is known of a packet that was copied.
 type Packet struct {
 	Source, Dest netip.Addr
-	Protocol     netdb.Protocol // "" where the copy ends before it
-	Port         uint16         // the destination's; 0 of an echo request, and where the copy ends before it
+	Protocol     ipam.Protocol // "" where the copy ends before it
+	Port         uint16        // the destination's; 0 of an echo request, and where the copy ends before it
 }
 
 var (
@@ -53,9 +53,9 @@ func parse(frame []byte) (p Packet, err error) {
 	}
 	switch proto {
 	case tcp, udp:
-		p.Protocol = netdb.TCP
+		p.Protocol = ipam.TCP
 		if proto == udp {
-			p.Protocol = netdb.UDP
+			p.Protocol = ipam.UDP
 		}
 		switch {
 		case len(body) >= 4:
@@ -64,7 +64,7 @@ func parse(frame []byte) (p Packet, err error) {
 			return p, errMalformed
 		}
 	case icmp4, icmp6:
-		p.Protocol = netdb.ICMP
+		p.Protocol = ipam.ICMP
 	default:
 		return p, errMalformed
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 )
 
@@ -25,10 +25,10 @@ type Sleeper struct {
 	Addr  netip.Prefix // its address, or its delegated prefix
 	Port  string       // of the bridge
 	Drop  bool         // hold back what wakes it, so that its sender tries again
-	Wake  *netdb.WakePolicy
+	Wake  *ipam.WakePolicy
 	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
 	// that woke it a moment ago must not hide the one that comes now.
-	Since netdb.Stamp
+	Since ipam.Stamp
 }
 
 // why is the comment of the rule that copies: another one with each pause, so that what the rule
@@ -39,14 +39,14 @@ func (s Sleeper) why() string {
 
 // Sleepers returns what of the book's paused leases can be watched: they have a policy, and
 // their port is there, which portOf names.
-func Sleepers(paused []*netdb.Lease, sleep func(id string) *netdb.Sleep, portOf func(*netdb.Lease) string) (out []Sleeper) {
+func Sleepers(paused []*ipam.Lease, sleep func(id string) *ipam.Sleep, portOf func(*ipam.Lease) string) (out []Sleeper) {
 	for _, l := range paused {
 		s := sleep(l.ID)
 		if s == nil || s.Wake == nil {
 			continue
 		}
 		if port := portOf(l); port != "" {
-			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == netdb.Hibernate, Wake: s.Wake, Since: l.Since})
+			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == ipam.Hibernate, Wake: s.Wake, Since: l.Since})
 		}
 	}
 	return out
@@ -132,19 +132,19 @@ func family(a netip.Addr) familyOf {
 }
 
 // meets is the rules that go on to copies for each protocol and port of a policy.
-func (f familyOf) meets(w *netdb.WakePolicy, copies string) (rules []nft.Rule) {
+func (f familyOf) meets(w *ipam.WakePolicy, copies string) (rules []nft.Rule) {
 	ports := w.Ports
 	if len(ports) == 0 {
-		ports = []netdb.PortRange{{First: 0, Last: 65535}}
+		ports = []ipam.PortRange{{First: 0, Last: 65535}}
 	}
 	for _, p := range w.Wakes() {
 		switch p {
-		case netdb.ICMP:
+		case ipam.ICMP:
 			rules = append(rules, nft.Rule{Do: append(slices.Clone(f.echo), nft.Goto(copies))})
-		case netdb.TCP, netdb.UDP:
+		case ipam.TCP, ipam.UDP:
 			for _, r := range ports {
 				do := []nft.Statement{nft.Is(nft.L4Proto, udp), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(copies)}
-				if p == netdb.TCP {
+				if p == ipam.TCP {
 					do = []nft.Statement{nft.Is(nft.L4Proto, tcp), nft.Without(nft.TCPFlags, finOrReset), nft.Between(nft.DestPort, r.First, r.Last), nft.Goto(copies)}
 				}
 				rules = append(rules, nft.Rule{Do: do})

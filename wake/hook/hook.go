@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/wake"
 )
 
@@ -46,19 +46,19 @@ func (c Command) Check() error {
 }
 
 // Resume runs the command with the verb resume.
-func (c Command) Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error {
+func (c Command) Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
 	return c.run(ctx, "resume", l, s)
 }
 
 // Pause runs the command with the verb pause.
-func (c Command) Pause(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error {
+func (c Command) Pause(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
 	return c.run(ctx, "pause", l, s)
 }
 
 // lastWords is how long the output of a command is read that ended, or was killed.
 const lastWords = 500 * time.Millisecond
 
-func (c Command) run(ctx context.Context, verb string, l *netdb.Lease, s *netdb.Sleep) error {
+func (c Command) run(ctx context.Context, verb string, l *ipam.Lease, s *ipam.Sleep) error {
 	args := append(append([]string(nil), c[1:]...), verb, l.ID)
 	cmd := exec.CommandContext(ctx, c[0], args...)
 	cmd.Env = environment(verb, l, s)
@@ -94,7 +94,7 @@ func (c Command) run(ctx context.Context, verb string, l *netdb.Lease, s *netdb.
 
 // environment is all that the command is given beside its arguments: nothing of the
 // daemon's own, which may hold what is not the command's business.
-func environment(verb string, l *netdb.Lease, s *netdb.Sleep) []string {
+func environment(verb string, l *ipam.Lease, s *ipam.Sleep) []string {
 	var containers []string
 	for _, c := range l.Containers {
 		containers = append(containers, c.String())

@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/wake"
 )
 
 var (
-	sandbox = &netdb.Lease{ID: "0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d", Addr: netip.MustParseAddr("10.8.64.2"), Sandbox: "a", UID: "a-1",
-		Containers: []netdb.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}}
-	frozen = &netdb.Sleep{Mode: netdb.Freeze}
+	sandbox = &ipam.Lease{ID: "0197f2c0-5b7e-7c3a-9d41-2f6f0a1b2c3d", Addr: netip.MustParseAddr("10.8.64.2"), Sandbox: "a", UID: "a-1",
+		Containers: []ipam.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}}
+	frozen = &ipam.Sleep{Mode: ipam.Freeze}
 )
 
 func script(t *testing.T, text string) Command {

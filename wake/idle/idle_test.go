@@ -17,26 +17,27 @@ import (
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/nft"
 )
 
-var who = netdbtest.Who(netdb.ByClient, "bound")
+var who = netdbtest.Who(ipam.ByClient, "bound")
 
 // A scene is a bridge with a sandbox, a neighbour and a scraper.
 type scene struct {
 	ns                          *nstest.NS
 	book                        *netdb.Book
 	sandbox, neighbour, scraper *nstest.Port
-	l                           *netdb.Lease
+	l                           *ipam.Lease
 	w                           *Watcher
 }
 
 // pauses is a Pauser that is a function.
-type pauses func(l *netdb.Lease, quiet func() error) error
+type pauses func(l *ipam.Lease, quiet func() error) error
 
-func (p pauses) Repause(_ context.Context, l *netdb.Lease, quiet func() error) error {
+func (p pauses) Repause(_ context.Context, l *ipam.Lease, quiet func() error) error {
 	return p(l, quiet)
 }
 
@@ -49,7 +50,7 @@ func stage(t *testing.T, after time.Duration, p Pauser) *scene {
 	s.scraper = s.ns.Port("rt0", "10.8.64.10/24")
 	s.l = netdbtest.Reserve(t, s.book, "a")
 	var err error
-	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName, Containers: []netdb.Container{{Namespace: "default", ID: "a"}}}); err != nil {
+	if s.l, err = s.book.Bind(t.Context(), who, s.l.ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName, Containers: []ipam.Container{{Namespace: "default", ID: "a"}}}); err != nil {
 		t.Fatal(err)
 	}
 	s.open(t, after, p)
@@ -60,7 +61,7 @@ func stage(t *testing.T, after time.Duration, p Pauser) *scene {
 // owner's before it.
 func TestAWallClockThatWasSet(t *testing.T) {
 	book := netdbtest.Open(t)
-	l, err := book.Bind(t.Context(), who, netdbtest.Reserve(t, book, "a").ID, 0, netdb.Binding{HostInterface: "veth-a"})
+	l, err := book.Bind(t.Context(), who, netdbtest.Reserve(t, book, "a").ID, 0, ipam.Binding{HostInterface: "veth-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestZ18ADelegatedPrefixHasTraffic(t *testing.T) {
 		t.Fatal(l.Text())
 	}
 	var err error
-	if s.l, err = s.book.Bind(t.Context(), who, l.ID, 0, netdb.Binding{HostInterface: inside.HostName}); err != nil {
+	if s.l, err = s.book.Bind(t.Context(), who, l.ID, 0, ipam.Binding{HostInterface: inside.HostName}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.w.look(t.Context()); err != nil {
@@ -252,15 +253,15 @@ func (s *scene) idles(t *testing.T) (n int) {
 
 // Z18: a sandbox without traffic is said to be idle once, over restarts, and again after traffic.
 func TestZ18IdleIsSaidOnce(t *testing.T) {
-	s := stage(t, netdb.LeastIdle, nil)
+	s := stage(t, ipam.LeastIdle, nil)
 	stop := s.run(t)
 	realtest.Eventually(t, time.Minute, "it is idle", func() bool { return s.idles(t) == 1 && s.w.Idle() == 1 })
-	if quiet := s.w.Quiet(); len(quiet) != 1 || quiet[0] < netdb.LeastIdle {
+	if quiet := s.w.Quiet(); len(quiet) != 1 || quiet[0] < ipam.LeastIdle {
 		t.Errorf("quiet for %v", quiet)
 	}
 	stop()
 	_ = s.w.Close()
-	s.open(t, netdb.LeastIdle, nil)
+	s.open(t, ipam.LeastIdle, nil)
 	for range 3 {
 		if _, err := s.w.look(t.Context()); err != nil {
 			t.Fatal(err)
@@ -282,7 +283,7 @@ func TestZ8Z18PausedAgain(t *testing.T) {
 	var s *scene
 	results := make(chan error, 100)
 	traffic := true
-	s = stage(t, time.Hour, pauses(func(l *netdb.Lease, quiet func() error) error {
+	s = stage(t, time.Hour, pauses(func(l *ipam.Lease, quiet func() error) error {
 		if traffic {
 			datagram(t, s.neighbour.NS, "10.8.64.2:53")
 			traffic = false
@@ -291,8 +292,8 @@ func TestZ8Z18PausedAgain(t *testing.T) {
 		results <- err
 		return err
 	}))
-	w := netdb.WakePolicy{RepauseAfter: netdb.LeastIdle}
-	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+	w := ipam.WakePolicy{RepauseAfter: ipam.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze, Do: true, Wake: &w}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
@@ -311,7 +312,7 @@ func TestZ8Z18PausedAgain(t *testing.T) {
 func TestZ18OneThatCannotBePaused(t *testing.T) {
 	goOn, last := make(chan struct{}), time.Now()
 	var tries atomic.Int32
-	s := stage(t, netdb.LeastIdle, pauses(func(_ *netdb.Lease, quiet func() error) error {
+	s := stage(t, ipam.LeastIdle, pauses(func(_ *ipam.Lease, quiet func() error) error {
 		switch n, rest := tries.Add(1), time.Since(last); {
 		case n == 1:
 			<-goOn // its shim is stopped: the attempt lasts as long as it may
@@ -322,15 +323,15 @@ func TestZ18OneThatCannotBePaused(t *testing.T) {
 		return context.DeadlineExceeded
 	}))
 	goOnce := sync.OnceFunc(func() { close(goOn) })
-	w := netdb.WakePolicy{RepauseAfter: netdb.LeastIdle}
-	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+	w := ipam.WakePolicy{RepauseAfter: ipam.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze, Do: true, Wake: &w}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	other := netdbtest.Reserve(t, s.book, "b")
-	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, netdb.Binding{HostInterface: "veth-b"}); err != nil {
+	if _, err := s.book.Bind(t.Context(), who, other.ID, 0, ipam.Binding{HostInterface: "veth-b"}); err != nil {
 		t.Fatal(err)
 	}
 	stop := s.run(t)
@@ -418,7 +419,7 @@ func TestZ18ATableThatAnotherProgramTookAway(t *testing.T) {
 // it keeps it awake.
 func TestZ18TrafficOfAnotherLeaseOfTheSandbox(t *testing.T) {
 	asked := make(chan error, 100)
-	s := stage(t, time.Hour, pauses(func(_ *netdb.Lease, quiet func() error) error {
+	s := stage(t, time.Hour, pauses(func(_ *ipam.Lease, quiet func() error) error {
 		err := quiet()
 		asked <- err
 		return err
@@ -428,17 +429,17 @@ func TestZ18TrafficOfAnotherLeaseOfTheSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.book.Drop(c)
-	ls, err := s.book.Reserve(t.Context(), netdbtest.Who(netdb.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: s.l.Sandbox, UID: s.l.UID, Interface: "eth1", Attempt: 1, BindWithin: time.Minute})
+	ls, err := s.book.Reserve(t.Context(), netdbtest.Who(ipam.ByAllocator, "allocated"), netdb.Reservation{Candidate: c, Sandbox: s.l.Sandbox, UID: s.l.UID, Interface: "eth1", Attempt: 1, BindWithin: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := s.book.Bind(t.Context(), who, ls[0].ID, 0, netdb.Binding{HostInterface: s.sandbox.HostName})
+	other, err := s.book.Bind(t.Context(), who, ls[0].ID, 0, ipam.Binding{HostInterface: s.sandbox.HostName})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.sandbox.AddAddr(other.Addr.String() + "/24")
-	w := netdb.WakePolicy{RepauseAfter: 2 * netdb.LeastIdle}
-	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, netdb.Sleep{Mode: netdb.Freeze, Do: true, Wake: &w}); err != nil {
+	w := ipam.WakePolicy{RepauseAfter: 2 * ipam.LeastIdle}
+	if _, err := s.book.PauseAs(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze, Do: true, Wake: &w}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.book.Resume(t.Context(), who, s.l.ID, 0); err != nil {

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // mostPausing bounds how many sandboxes are paused at once.
@@ -27,11 +27,11 @@ type repausing struct {
 }
 
 // errTraffic means that a sandbox had traffic after it was found idle.
-var errTraffic = fmt.Errorf("%w: it had traffic meanwhile", netdb.ErrState)
+var errTraffic = fmt.Errorf("%w: it had traffic meanwhile", ipam.ErrState)
 
 // repause has a sandbox paused again whose policy asks for it, beside others, so that one that
 // cannot be frozen holds up none. It is false where that has to wait.
-func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, all []*netdb.Lease, quiet time.Duration) bool {
+func (w *Watcher) repause(ctx context.Context, l *ipam.Lease, all []*ipam.Lease, quiet time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pausing[l.UID]
@@ -46,7 +46,7 @@ func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, all []*netdb.Leas
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p.busy = false
-		if err == nil || errors.Is(err, errTraffic) || errors.Is(err, netdb.ErrStale) {
+		if err == nil || errors.Is(err, errTraffic) || errors.Is(err, ipam.ErrStale) {
 			delete(w.pausing, l.UID)
 			return nil
 		}
@@ -61,13 +61,13 @@ func (w *Watcher) repause(ctx context.Context, l *netdb.Lease, all []*netdb.Leas
 }
 
 // forget drops what is known of sandboxes that are not awake any more. The caller holds mu.
-func (w *Watcher) forget(awake map[string][]*netdb.Lease) {
+func (w *Watcher) forget(awake map[string][]*ipam.Lease) {
 	maps.DeleteFunc(w.pausing, func(uid string, p *repausing) bool { return !p.busy && awake[uid] == nil })
 }
 
 // pauseAgain pauses a sandbox, unless one of its leases has had traffic by the time that its traffic
 // is watched.
-func (w *Watcher) pauseAgain(ctx context.Context, l *netdb.Lease, all []*netdb.Lease, quiet time.Duration) error {
+func (w *Watcher) pauseAgain(ctx context.Context, l *ipam.Lease, all []*ipam.Lease, quiet time.Duration) error {
 	began := time.Now()
 	err := w.cfg.Pauser.Repause(ctx, l, func() error {
 		if err := w.Read(); err != nil {

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
 )
 
 // Book is what is asked of the lease book; *netdb.Book is one.
 type Book interface {
-	Now() netdb.Stamp
-	InState(s netdb.State) []*netdb.Lease
-	Sleep(leaseID string) *netdb.Sleep
-	NoteIdle(ctx context.Context, who netdb.Who, id string, rev int64, evidence json.RawMessage) (*netdb.Lease, error)
+	Now() ipam.Stamp
+	InState(s ipam.State) []*ipam.Lease
+	Sleep(leaseID string) *ipam.Sleep
+	NoteIdle(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
 }
 
 // Pauser pauses again what was paused before; *wake.Flights is one.
 type Pauser interface {
-	Repause(ctx context.Context, l *netdb.Lease, quiet func() error) error
+	Repause(ctx context.Context, l *ipam.Lease, quiet func() error) error
 }
 
 // A Config has what a [Watcher] needs.
@@ -112,7 +112,7 @@ const compareEvery = 30 * time.Second
 // sync has the table look at the leases that there are now.
 func (w *Watcher) sync(ctx context.Context) error {
 	want := make(map[netip.Prefix]bool)
-	for _, s := range []netdb.State{netdb.Bound, netdb.Paused} {
+	for _, s := range []ipam.State{ipam.Bound, ipam.Paused} {
 		for _, l := range w.cfg.Book.InState(s) {
 			want[l.Prefix()] = true
 		}
@@ -197,7 +197,7 @@ func (w *Watcher) Read() error {
 // LastTraffic is when a lease's sandbox last had traffic, as of the last reading; false when
 // none is known since the lease began. The wall clock may have been set since then, so what has
 // passed is compared: by it all traffic of a lease may be of before.
-func (w *Watcher) LastTraffic(l *netdb.Lease) (time.Time, bool) {
+func (w *Watcher) LastTraffic(l *ipam.Lease) (time.Time, bool) {
 	if w == nil {
 		return time.Time{}, false
 	}
@@ -226,7 +226,7 @@ func (w *Watcher) unseenUntil() time.Time {
 
 // quietFor is how long a lease's sandbox is known to have had no traffic: at most since it was bound,
 // and since its traffic is seen.
-func (w *Watcher) quietFor(l *netdb.Lease) time.Duration {
+func (w *Watcher) quietFor(l *ipam.Lease) time.Duration {
 	d := w.cfg.Book.Now().Since(l.Since)
 	if since := w.unseenUntil(); !since.IsZero() {
 		d = min(d, time.Since(since))
@@ -239,7 +239,7 @@ func (w *Watcher) quietFor(l *netdb.Lease) time.Duration {
 
 // Quiet is how long each bound lease's sandbox is known to have had no traffic, in no order.
 func (w *Watcher) Quiet() []time.Duration {
-	bound := w.cfg.Book.InState(netdb.Bound)
+	bound := w.cfg.Book.InState(ipam.Bound)
 	out := make([]time.Duration, len(bound))
 	for i, l := range bound {
 		out[i] = w.quietFor(l)
@@ -310,9 +310,9 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 	if err := errors.Join(w.sync(ctx), w.Read()); err != nil {
 		return mostGap, err
 	}
-	bound := w.cfg.Book.InState(netdb.Bound)
+	bound := w.cfg.Book.InState(ipam.Bound)
 	idle := 0
-	there, sandboxes := make(map[string]bool, len(bound)), make(map[string][]*netdb.Lease, len(bound))
+	there, sandboxes := make(map[string]bool, len(bound)), make(map[string][]*ipam.Lease, len(bound))
 	for _, l := range bound {
 		sandboxes[l.UID] = append(sandboxes[l.UID], l)
 	}
@@ -347,7 +347,7 @@ func (w *Watcher) look(ctx context.Context) (time.Duration, error) {
 const reasonIdle = "idle"
 
 // note says once that a sandbox is idle, and again after it had traffic.
-func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration) {
+func (w *Watcher) note(ctx context.Context, l *ipam.Lease, quiet time.Duration) {
 	noted, was := w.noted[l.ID]
 	if quiet < w.cfg.After {
 		delete(w.noted, l.ID)
@@ -365,7 +365,7 @@ func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration)
 	if err != nil {
 		panic(err) // strings and times always marshal
 	}
-	who := netdb.Who{Actor: netdb.ByReconciler, Reason: reasonIdle}
+	who := ipam.Who{Actor: ipam.ByReconciler, Reason: reasonIdle}
 	switch _, err := w.cfg.Book.NoteIdle(ctx, who, l.ID, l.Rev, evidence); {
 	case err == nil:
 		w.noted[l.ID] = time.Now()
@@ -376,5 +376,5 @@ func (w *Watcher) note(ctx context.Context, l *netdb.Lease, quiet time.Duration)
 
 // over reports that an error of a step means that others were faster.
 func over(err error) bool {
-	return slices.ContainsFunc([]error{netdb.ErrStale, netdb.ErrState, netdb.ErrGone, netdb.ErrClosed}, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc([]error{ipam.ErrStale, ipam.ErrState, ipam.ErrGone, ipam.ErrClosed}, func(e error) bool { return errors.Is(err, e) })
 }

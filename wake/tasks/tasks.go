@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/wake"
 	"github.com/ipamd/ipamd/watchdog"
 	"github.com/ipamd/ipamd/workload"
@@ -26,18 +26,18 @@ type Runtime interface {
 	// Tied reads the record of every container that a tie holds.
 	Tied(ctx context.Context, ties []workload.Tie) ([]workload.Record, error)
 	// Freeze pauses a task; one that is paused is no error.
-	Freeze(ctx context.Context, c netdb.Container) error
+	Freeze(ctx context.Context, c ipam.Container) error
 	// Thaw resumes a task; one that runs is no error.
-	Thaw(ctx context.Context, c netdb.Container) error
+	Thaw(ctx context.Context, c ipam.Container) error
 	// State is running, paused, stopped, created, or "" for a container without a task.
-	State(ctx context.Context, c netdb.Container) (string, error)
+	State(ctx context.Context, c ipam.Container) (string, error)
 }
 
 // Tasks are those of all leases; it is a [wake.Resumer] and a [wake.Pauser], and safe for
 // concurrent use.
 type Tasks struct {
 	Runtime Runtime
-	Leases  func() ([]*netdb.Lease, int64) // of the book
+	Leases  func() ([]*ipam.Lease, int64) // of the book
 }
 
 var _ interface {
@@ -48,15 +48,15 @@ var _ interface {
 
 // Resume thaws the tasks of a lease. It does not ask whose containers they are by now: that
 // costs more than the resume.
-func (t *Tasks) Resume(ctx context.Context, l *netdb.Lease, s *netdb.Sleep) error {
-	if s.Mode == netdb.Hibernate {
+func (t *Tasks) Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
+	if s.Mode == ipam.Hibernate {
 		return fmt.Errorf("%w: its tasks are gone, and containerd makes none anew", wake.ErrRefused)
 	}
 	return each(ctx, l.Containers, t.Runtime.Thaw)
 }
 
 // Pause freezes the tasks of a lease. After an error some may be frozen.
-func (t *Tasks) Pause(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error {
+func (t *Tasks) Pause(ctx context.Context, l *ipam.Lease, _ *ipam.Sleep) error {
 	own, err := t.own(ctx, l)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (t *Tasks) Pause(ctx context.Context, l *netdb.Lease, _ *netdb.Sleep) error
 }
 
 // Frozen reports that a lease's tasks stand still: one at least, and none runs.
-func (t *Tasks) Frozen(ctx context.Context, l *netdb.Lease) (bool, error) {
+func (t *Tasks) Frozen(ctx context.Context, l *ipam.Lease) (bool, error) {
 	frozen := false
 	for _, c := range l.Containers {
 		state, err := t.Runtime.State(ctx, c)
@@ -78,14 +78,14 @@ func (t *Tasks) Frozen(ctx context.Context, l *netdb.Lease) (bool, error) {
 }
 
 // own are the containers that a lease records, and that are its own still.
-func (t *Tasks) own(ctx context.Context, l *netdb.Lease) ([]netdb.Container, error) {
+func (t *Tasks) own(ctx context.Context, l *ipam.Lease) ([]ipam.Container, error) {
 	found, err := t.Runtime.Tied(ctx, []workload.Tie{workload.TieOf(l)})
 	if err != nil {
 		return nil, err
 	}
 	rows, _ := t.Leases()
 	x := workload.NewLeases(rows)
-	var own []netdb.Container
+	var own []ipam.Container
 	for _, r := range found {
 		if slices.Contains(l.Containers, r.Container) && !slices.Contains(own, r.Container) && x.Judge(l, r) == workload.Ours {
 			own = append(own, r.Container)
@@ -99,7 +99,7 @@ const mostAbreast = 8
 
 // each does one step with each container. One without a task, a helper that has ended, is
 // passed over, unless none has one.
-func each(ctx context.Context, of []netdb.Container, do func(context.Context, netdb.Container) error) error {
+func each(ctx context.Context, of []ipam.Container, do func(context.Context, ipam.Container) error) error {
 	if len(of) == 0 {
 		return fmt.Errorf("%w: the lease records no container of its own: bind it with containers", wake.ErrRefused)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 
-	"github.com/ipamd/ipamd/netdb"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 // FuzzF21Identifier: the book's rule for the names of namespaces and containers
@@ -18,8 +18,8 @@ func FuzzF21Identifier(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if theirs := identifiers.Validate(name); (theirs == nil) != netdb.IsIdentifier(name) {
-			t.Errorf("%q: containerd says %v, the book %v", name, theirs, netdb.IsIdentifier(name))
+		if theirs := identifiers.Validate(name); (theirs == nil) != ipam.IsIdentifier(name) {
+			t.Errorf("%q: containerd says %v, the book %v", name, theirs, ipam.IsIdentifier(name))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package netdb
+package ipam
 
 import (
 	"cmp"
@@ -23,6 +23,12 @@ type Plumbing struct {
 	Routes    []string `json:"routes,omitempty"` // sorted: their order means nothing
 	Interface string   `json:"interface"`
 	Profile
+}
+
+// without is the plumbing without its MTU.
+func (p Plumbing) without() Plumbing {
+	p.MTU = 0
+	return p
 }
 
 // A Profile is the part of a plumbing that no pool says: the daemon's configuration, which is one
@@ -55,12 +61,17 @@ const hashAlgorithm = "sha256"
 
 // Hash identifies a plumbing, as in sha256:9f86….
 func (p Plumbing) Hash() string {
-	sum := sha256.Sum256([]byte(p.text()))
+	sum := sha256.Sum256([]byte(p.Text()))
 	return hashAlgorithm + ":" + hex.EncodeToString(sum[:])
 }
 
-func (p Plumbing) text() string {
-	return string(asJSON(p))
+// Text is the plumbing as JSON: what is hashed, and stored with a slot.
+func (p Plumbing) Text() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	return string(b)
 }
 
 // Plumbing is what the slot was made by.
@@ -76,21 +87,6 @@ type wish struct {
 	Plumbing
 	hash   string
 	silent string // hash of the same without an MTU, where that is the bridge's; else ""
-}
-
-func (s *PoolSpec) wish(iface string, p Profile) wish {
-	w := wish{Plumbing: s.Plumbing(iface, p)}
-	w.hash = w.Hash()
-	if s.MTU == 0 {
-		w.silent = w.without().Hash()
-	}
-	return w
-}
-
-// without is the plumbing without its MTU.
-func (p Plumbing) without() Plumbing {
-	p.MTU = 0
-	return p
 }
 
 // differs says whether a slot that was made by a recorded plumbing, of hash, is not as is wished.
@@ -123,5 +119,28 @@ func (w wish) differs(hash, spec string) (bool, error) {
 		return same || !reflect.DeepEqual(was, want.without()), nil
 	default:
 		return same || !reflect.DeepEqual(was, want), nil
+	}
+}
+
+func (s *PoolSpec) wish(iface string, p Profile) wish {
+	w := wish{Plumbing: s.Plumbing(iface, p)}
+	w.hash = w.Hash()
+	if s.MTU == 0 {
+		w.silent = w.without().Hash()
+	}
+	return w
+}
+
+// Staleness returns [Slot.Stale] for many slots of a pool as it is now: how they would be made
+// is worked out once, and not for each.
+func (s *PoolSpec) Staleness(p Profile) func(slot *Slot, iface string) (bool, error) {
+	known := make(map[string]wish)
+	return func(slot *Slot, iface string) (bool, error) {
+		want, ok := known[iface]
+		if !ok {
+			want = s.wish(iface, p)
+			known[iface] = want
+		}
+		return want.differs(slot.SpecHash, slot.Spec)
 	}
 }

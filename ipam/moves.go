@@ -1,4 +1,4 @@
-package netdb
+package ipam
 
 import (
 	"fmt"
@@ -42,6 +42,11 @@ const (
 	ByOperator   Actor = "operator"
 )
 
+// Actors lists every actor.
+func Actors() []Actor {
+	return []Actor{ByAllocator, ByClient, ByWatchdog, ByReconciler, ByOperator}
+}
+
 // A move is one row of the table of moves: the only ways in which an address
 // may change its state, and who may make them.
 type move struct {
@@ -49,7 +54,7 @@ type move struct {
 	by       []Actor
 }
 
-// moves is the table. The CHECK constraint on changes repeats it; a test
+// moves is the table. The CHECK constraint on the changes of a book repeats it; a test of netdb
 // tries every combination against both. A move from a state to itself notes
 // something new (a container more, a higher attempt, a conflict) and frees nothing.
 //

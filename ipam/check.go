@@ -1,4 +1,4 @@
-package netdb
+package ipam
 
 import (
 	"encoding/json"
@@ -31,53 +31,53 @@ func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Re
 
 func (e *FieldError) Unwrap() error { return ErrInvalid }
 
-func invalid(field, format string, args ...any) error {
+func Invalid(field, format string, args ...any) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-func checkName(field, s string) error {
+func CheckName(field, s string) error {
 	switch {
 	case s == "":
-		return invalid(field, "is empty")
+		return Invalid(field, "is empty")
 	case len(s) > MaxName:
-		return invalid(field, "has %d bytes, more than %d", len(s), MaxName)
+		return Invalid(field, "has %d bytes, more than %d", len(s), MaxName)
 	case !utf8.ValidString(s):
-		return invalid(field, "is not UTF-8")
+		return Invalid(field, "is not UTF-8")
 	}
 	return nil
 }
 
 // IsInterface reports whether the kernel takes a name for an interface.
-func IsInterface(s string) bool { return checkInterface(s) == nil }
+func IsInterface(s string) bool { return CheckInterface(s) == nil }
 
-func checkInterface(s string) error {
+func CheckInterface(s string) error {
 	if s == "" || len(s) > MaxInterface || s == "." || s == ".." {
-		return invalid("interface", "%q is no interface name of 1 to %d bytes", s, MaxInterface)
+		return Invalid("interface", "%q is no interface name of 1 to %d bytes", s, MaxInterface)
 	}
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f || c == '/' || c == ':' {
-			return invalid("interface", "%q has a character that an interface name cannot have", s)
+			return Invalid("interface", "%q has a character that an interface name cannot have", s)
 		}
 	}
 	return nil
 }
 
-func checkLabels(labels map[string]string) error {
+func CheckLabels(labels map[string]string) error {
 	if len(labels) > MaxLabels {
-		return invalid("labels", "%d are more than %d", len(labels), MaxLabels)
+		return Invalid("labels", "%d are more than %d", len(labels), MaxLabels)
 	}
 	size := 0
 	for k, v := range labels {
 		size += len(k) + len(v)
 		switch {
 		case k == "" || len(k) > MaxLabelKey || !utf8.ValidString(k):
-			return invalid("labels", "key %.40q is not 1 to %d bytes of UTF-8", k, MaxLabelKey)
+			return Invalid("labels", "key %.40q is not 1 to %d bytes of UTF-8", k, MaxLabelKey)
 		case len(v) > MaxLabelText || !utf8.ValidString(v):
-			return invalid("labels", "value of %.40q is not up to %d bytes of UTF-8", k, MaxLabelText)
+			return Invalid("labels", "value of %.40q is not up to %d bytes of UTF-8", k, MaxLabelText)
 		}
 	}
 	if size > MaxLabelBytes {
-		return invalid("labels", "have %d bytes together, more than %d", size, MaxLabelBytes)
+		return Invalid("labels", "have %d bytes together, more than %d", size, MaxLabelBytes)
 	}
 	return nil
 }
@@ -97,12 +97,12 @@ func IsIdentifier(s string) bool { return len(s) <= maxIdentifier && identifier.
 // checkContainers names the first container that there cannot be.
 func checkContainers(field string, all []Container) error {
 	if len(all) > MaxContainers {
-		return invalid(field, "%d are more than %d", len(all), MaxContainers)
+		return Invalid(field, "%d are more than %d", len(all), MaxContainers)
 	}
 	for i, c := range all {
 		for _, part := range [...]struct{ of, name string }{{"namespace", c.Namespace}, {"id", c.ID}} {
 			if !IsIdentifier(part.name) {
-				return invalid(fmt.Sprintf("%s[%d].%s", field, i, part.of),
+				return Invalid(fmt.Sprintf("%s[%d].%s", field, i, part.of),
 					"%.80q is no name that containerd allows: up to %d letters and digits, with single dots, dashes or underscores between them", part.name, maxIdentifier)
 			}
 		}
@@ -110,29 +110,29 @@ func checkContainers(field string, all []Container) error {
 	return nil
 }
 
-// checkEvidence refuses what is empty: a quarantine that cannot be
+// CheckEvidence refuses what is empty: a quarantine that cannot be
 // explained later is one that no operator dares to clear.
-func checkEvidence(evidence json.RawMessage) error {
+func CheckEvidence(evidence json.RawMessage) error {
 	var reports []json.RawMessage
 	if err := json.Unmarshal(evidence, &reports); err != nil || len(reports) == 0 {
-		return invalid("evidence", "%.40q is no JSON array with something in it", evidence)
+		return Invalid("evidence", "%.40q is no JSON array with something in it", evidence)
 	}
 	return nil
 }
 
-// checkSeen is checkEvidence where there may be none.
-func checkSeen(evidence json.RawMessage) error {
+// CheckSeen is CheckEvidence where there may be none.
+func CheckSeen(evidence json.RawMessage) error {
 	if len(evidence) == 0 {
 		return nil
 	}
-	return checkEvidence(evidence)
+	return CheckEvidence(evidence)
 }
 
-// checkNote refuses an operator's verb without words: a person who meets what
+// CheckNote refuses an operator's verb without words: a person who meets what
 // was done wants to know why.
-func checkNote(words string) error {
+func CheckNote(words string) error {
 	if words == "" || len(words) > MaxNote || !utf8.ValidString(words) {
-		return invalid("reason", "%.40q is not 1 to %d bytes of UTF-8", words, MaxNote)
+		return Invalid("reason", "%.40q is not 1 to %d bytes of UTF-8", words, MaxNote)
 	}
 	return nil
 }
