@@ -329,3 +329,11 @@ func restOf(l *ipam.Lease, a netip.Addr, own bool, now ipam.Stamp, policy ipam.P
 		return "", fmt.Errorf("address %s: %w: it cools for another %v", a, ipam.ErrTaken, policy.Cooldown-rest)
 	}
 }
+
+// leastRest is how long an address cools at least before another owner gets it.
+func leastRest(p ipam.Policy) time.Duration {
+	if p.Strict {
+		return p.Cooldown
+	}
+	return p.CooldownMin
+}

@@ -1,8 +1,10 @@
 package netdb
 
 import (
+	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/crc64"
@@ -109,6 +111,13 @@ func asJSON(v any) json.RawMessage {
 		panic(err)
 	}
 	return b
+}
+
+func plugText(p ipam.Plug) string {
+	if p == (ipam.Plug{}) {
+		return ""
+	}
+	return encode(p, 1)
 }
 
 // fenceOf is the values of asItWasSeen.
@@ -266,6 +275,16 @@ func poolRow(p *ipam.Pool) []any {
 	spec, hash := encodeSpec(&p.PoolSpec)
 	return []any{p.UID, p.Name, p.Family(), p.Generation, p.Prefix.String(), ipam.AddrText(p.Gateway), p.Bridge,
 		spec, hash, p.State, p.Created.Wall.UnixNano(), int64(p.Created.Boottime), p.Created.BootID}
+}
+
+func encodeSpec(s *ipam.PoolSpec) (spec, hash string) {
+	spec = string(asJSON(s))
+	return spec, specHash(spec)
+}
+
+func specHash(spec string) string {
+	sum := sha256.Sum256([]byte(spec))
+	return hex.EncodeToString(sum[:])
 }
 
 func scanPool(s sqlite.Scanner) (*ipam.Pool, error) {
