@@ -1,9 +1,11 @@
 package netdb
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
@@ -152,4 +154,247 @@ func scanSleep(r sqlite.Scanner) (s *ipam.Sleep, bad, err error) {
 		}
 	}
 	return s, nil, nil
+}
+
+// took is what the history has of the end of a lease's flight: how long it lasted. nil while none is
+// under way.
+func took(s *ipam.Sleep, l *ipam.Lease, now ipam.Stamp) json.RawMessage {
+	if s == nil || !s.Flight.Open() {
+		return nil
+	}
+	return asJSON([]map[string]any{{"address": l.Addr, "witness": "wake", "at": now.Wall.UTC(),
+		"note": fmt.Sprintf("took %v", now.Since(s.Flight.Begun).Round(time.Millisecond))}})
+}
+
+func endFlight(f *ipam.Flight, r ipam.FlightResult, detail string, now ipam.Stamp) *ipam.Flight {
+	next := *f
+	next.Phase, next.Result, next.Detail, next.End = ipam.Ended, r, detail, now
+	if r == ipam.Woken {
+		next.Failed = 0
+	} else {
+		next.Failed++
+	}
+	return &next
+}
+
+// PauseAs is [Book.Pause] that also records how the sandbox is paused, and what wakes it.
+// What is recorded of a flight stays; the same again is no change.
+func (b *Book) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		if err := how.Check(l.Addr); err != nil {
+			return nil, err
+		}
+		if l.State != ipam.Bound && l.State != ipam.Paused {
+			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, ipam.Paused, ipam.ErrState, l.State)
+		}
+		was := t.sleep(id)
+		// A pass takes a task that is frozen for a moment, as for a checkpoint, for one that is
+		// paused. That one is to be gone is another matter, which its owner says now.
+		anew := l.State == ipam.Bound || l.Reason == ipam.RuntimePaused && how.Mode == ipam.Hibernate
+		if !anew && sameSleep(was, &how) {
+			return l, nil
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return nil, err
+		}
+		now := *l
+		now.State = ipam.Paused
+		moved, err := t.record(who, l, now, nil)
+		if err != nil {
+			return nil, err
+		}
+		how.LeaseID, how.Flight, how.Still = id, nil, false
+		if was != nil {
+			how.Flight, how.Still = was.Flight, was.Still && !anew && was.Mode == how.Mode
+		}
+		t.setSleep(how)
+		return moved, nil
+	})
+}
+
+// TakeBack undoes a pause that [Book.PauseAs] has recorded since a moment as how says, in vain: the
+// lease is in the state was again, and what is recorded of its sleep is as before, nil for nothing.
+// What is recorded of a flight stays. One that was moved since, or is paused in another way, is
+// [ipam.ErrState], and nothing is changed.
+func (b *Book) TakeBack(ctx context.Context, who ipam.Who, id string, since ipam.Stamp, how ipam.Sleep, was ipam.State, before *ipam.Sleep) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		s := t.sleep(id)
+		if l.State != ipam.Paused || !l.Since.Same(since) || !sameSleep(s, &how) {
+			return nil, fmt.Errorf("take the pause of %s back: %w: it was moved meanwhile, and is %s", l.Addr, ipam.ErrState, l.State)
+		}
+		if was == ipam.Paused && sameSleep(s, before) && s.Still == before.Still {
+			return l, nil
+		}
+		now := *l
+		now.State = was
+		moved, err := t.record(who, l, now, nil)
+		if err != nil {
+			return nil, err
+		}
+		next := ipam.Sleep{Mode: ipam.Freeze, Still: true} // as [Book.Wake] has it of a pause that said nothing
+		if before != nil {
+			next = *before
+		}
+		next.LeaseID, next.Flight = id, t.sleep(id).Flight
+		if before == nil && !next.Flight.Open() {
+			t.endSleep(id)
+		} else {
+			t.setSleep(next)
+		}
+		return moved, nil
+	})
+}
+
+// Frozen notes that the tasks of a lease stand still that is paused since a moment. One that was
+// moved since, or paused anew, is [ipam.ErrState], and nothing is changed. What was decided on the
+// lease before is stale from then on.
+func (b *Book) Frozen(ctx context.Context, who ipam.Who, id string, since ipam.Stamp) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		if l.State != ipam.Paused || !l.Since.Same(since) {
+			return nil, fmt.Errorf("note that %s stands still: %w: it was moved meanwhile, and is %s", l.Addr, ipam.ErrState, l.State)
+		}
+		return t.noteStill(who, l)
+	})
+}
+
+// Still notes that the tasks of a paused lease, as it was seen at a revision, stand still, or are
+// gone. Again, and of one of which nothing is recorded, is no change.
+func (b *Book) Still(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		if l.State != ipam.Paused {
+			return nil, fmt.Errorf("note that %s stands still: %w: it is %s", l.Addr, ipam.ErrState, l.State)
+		}
+		if s := t.sleep(id); s == nil || s.Still {
+			return l, nil
+		}
+		if err := asSeen(l, ifRev); err != nil {
+			return nil, err
+		}
+		return t.noteStill(who, l)
+	})
+}
+
+func (t *tx) noteStill(who ipam.Who, l *ipam.Lease) (*ipam.Lease, error) {
+	now, err := t.record(who, l, *l, nil)
+	if err == nil {
+		t.setStill(l.ID)
+	}
+	return now, err
+}
+
+// NoteIdle notes that the sandbox of a bound lease, as it was seen at a revision, has had no
+// traffic. evidence is kept with the change.
+func (b *Book) NoteIdle(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		if err := asSeen(l, rev); err != nil {
+			return nil, err
+		}
+		if l.State != ipam.Bound {
+			return nil, fmt.Errorf("note that %s is idle: %w: it is %s", l.Addr, ipam.ErrState, l.State)
+		}
+		return t.record(who, l, *l, evidence)
+	})
+}
+
+// Wake begins the flight of a paused lease, or joins the one that is under way. A lease
+// that is bound has none to wait for: the flight is nil. evidence is kept with the change.
+func (b *Book) Wake(ctx context.Context, who ipam.Who, id string, within time.Duration, cause ipam.Cause, evidence json.RawMessage) (l *ipam.Lease, f *ipam.Flight, begun bool, err error) {
+	l, err = b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		f, begun = nil, false
+		switch l.State {
+		case ipam.Bound:
+			return l, nil
+		case ipam.Paused:
+		default:
+			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, ipam.ErrState, l.State)
+		}
+		s := t.sleep(id)
+		if s == nil {
+			s = &ipam.Sleep{LeaseID: id, Mode: ipam.Freeze, Still: true} // a pause that said nothing stands by what runs
+		}
+		if s.Flight.Open() {
+			f = s.Flight
+			return l, nil
+		}
+		if cause.By == ipam.ByTraffic && s.Flight.BackOff() > 0 && t.now.Since(s.Flight.End) < s.Flight.BackOff() {
+			return nil, fmt.Errorf("wake %s: %w: %s", l.Addr, ipam.ErrBackOff, s.Flight.Result)
+		}
+		if s.Wake != nil && s.Wake.Wait > 0 {
+			within = s.Wake.Wait
+		}
+		f, begun = &ipam.Flight{ID: newID(), Cause: cause, Phase: ipam.Requested, Begun: t.now, Within: within}, true
+		if s.Flight != nil {
+			f.Failed = s.Flight.Failed
+		}
+		return t.recordFlight(who, l, s, f, evidence)
+	})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	return l, f, begun, nil
+}
+
+// onFlight changes the open flight of a lease that has this id.
+func (b *Book) onFlight(ctx context.Context, id, flight string, fn func(*tx, *ipam.Lease, *ipam.Sleep) (*ipam.Lease, error)) (*ipam.Lease, error) {
+	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		s := t.sleep(id)
+		if s == nil || s.Flight == nil || s.Flight.ID != flight {
+			return nil, fmt.Errorf("lease %s has no flight %.40q: %w", id, flight, ipam.ErrFlightUnknown)
+		}
+		if !s.Flight.Open() {
+			return nil, fmt.Errorf("flight %s of lease %s: %w: %s", flight, id, ipam.ErrFlightEnded, s.Flight.Result)
+		}
+		return fn(t, l, s)
+	})
+}
+
+// TakeOn notes that the resumer is at work on a flight: from now on its deadline runs. Again is no
+// change.
+func (b *Book) TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
+		if s.Flight.Phase == ipam.Waking {
+			return l, nil
+		}
+		f := *s.Flight
+		f.Phase, f.Working = ipam.Waking, t.now
+		f.Attempts++
+		return t.recordFlight(who, l, s, &f, nil)
+	})
+}
+
+// Land ends a flight. One that woke its sandbox leaves the lease bound, any other leaves it
+// paused.
+func (b *Book) Land(ctx context.Context, who ipam.Who, id, flight string, r ipam.FlightResult, detail string) (*ipam.Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
+		if r == ipam.Woken {
+			now := *l
+			now.State = ipam.Bound
+			return t.record(who, l, now, nil) // its flight follows
+		}
+		return t.recordFlight(who, l, s, endFlight(s.Flight, r, detail, t.now), took(s, l, t.now))
+	})
+}
+
+// Announce records once more that an open flight waits for its resumer, so that who follows
+// the changes sees it again.
+func (b *Book) Announce(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
+	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
+		if s.Flight.Phase != ipam.Requested {
+			return l, nil
+		}
+		f := *s.Flight
+		f.Attempts++
+		return t.recordFlight(who, l, s, &f, nil)
+	})
+}
+
+// recordFlight records with a change of its lease that a sleep has this flight from now on.
+func (t *tx) recordFlight(who ipam.Who, l *ipam.Lease, s *ipam.Sleep, f *ipam.Flight, evidence json.RawMessage) (*ipam.Lease, error) {
+	now, err := t.record(who, l, *l, evidence)
+	if err == nil {
+		next := *s
+		next.Flight = f
+		t.setSleep(next)
+	}
+	return now, err
 }
