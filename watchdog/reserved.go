@@ -61,7 +61,7 @@ func (w *Watchdog) awaited(l *ipam.Lease) func(*containerIndex) []Container {
 
 // releaseAsk bounds how long a release waits for the runtime's list and the
 // kernel's entries before it is recorded as releasing.
-const releaseAsk = time.Second
+const releaseAsk = 2 * time.Second
 
 // ownContext returns the watchdog's own context for what a client's call begins. A
 // client that hangs up does not end it. Its deadline leaves the client half of the
