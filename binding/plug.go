@@ -14,11 +14,11 @@ func plugged(ctx context.Context, k Kernel, n ipam.Binding) ipam.Binding {
 	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
 	now := ipam.Now()
 	is := ipam.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
-	if index != 0 {
-		is.At = now.Boottime
-	}
 	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
 		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
+	}
+	if is.Link() != 0 {
+		is.At = now.Boottime
 	}
 	n.Plug = is // with the boot in any case: that says that it was looked at
 	return n

@@ -20,7 +20,7 @@ type Binding struct {
 	MAC           string      // of the sandbox's interface
 	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
 	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
-	Takes         bool        // HostInterface, from another sandbox's lease that records the same link since
+	Takes         bool        // the link of Plug, from another sandbox's lease that records it since
 }
 
 // Check returns a [FieldError] for the first part that cannot be stored, and

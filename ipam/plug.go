@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -11,8 +12,8 @@ import (
 type Plug struct {
 	Boot  string `json:"boot"`            // the kernel's id of the boot
 	Index int    `json:"index,omitempty"` // of the link HostInterface; 0: not known
-	// At is when the link was found to be HostInterface's, on CLOCK_BOOTTIME; 0: not known. Of two sandboxes
-	// whose leases record one link, the later has it: it was passed on, or its index used again.
+	// At is when the link was found to be HostInterface's, or the one that it is behind, on CLOCK_BOOTTIME; 0: not
+	// known. Of two sandboxes whose leases record one link, the later has it: it was passed on, or its index used again.
 	At    time.Duration `json:"at,omitempty"`
 	Inode uint64        `json:"inode,omitempty"` // of the namespace Netns; 0: not known
 	// Unseen: nothing of it was on the pool's bridge when it was bound, and no witness has seen it
@@ -21,6 +22,9 @@ type Plug struct {
 	// Behind is the index of the link that a lease which names none was last seen behind; 0: of none.
 	Behind int `json:"behind,omitempty"`
 }
+
+// Link is the index of the link that is recorded: HostInterface, or the one that a lease which names none is behind.
+func (p Plug) Link() int { return cmp.Or(p.Index, p.Behind) }
 
 // OfBoot reports whether it was recorded in a boot of the machine, of which the kernel's id or
 // that of any of its eras is given. Links and namespaces of another boot are gone.

@@ -387,10 +387,8 @@ func recordPlug(l *ipam.Lease, n ipam.Binding) {
 		anew = true                           // no look was made for it in this boot
 		l.Plug = ipam.Plug{Boot: n.Plug.Boot} // links and namespaces of before are gone
 	}
+	was := l.Plug.Link()
 	if n.HostInterface != "" {
-		if n.Plug.Index != l.Plug.Index || n.Takes {
-			l.Plug.At = n.Plug.At
-		}
 		l.Plug.Index = n.Plug.Index
 	}
 	if n.Netns != "" {
@@ -398,6 +396,9 @@ func recordPlug(l *ipam.Lease, n ipam.Binding) {
 	}
 	if anew || n.Plug.Behind != 0 {
 		l.Plug.Behind = n.Plug.Behind
+	}
+	if l.Plug.Link() != was || n.Takes {
+		l.Plug.At = n.Plug.At
 	}
 	switch {
 	case n.Seen:

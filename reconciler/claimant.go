@@ -23,7 +23,7 @@ func (v *view) index() {
 			}
 		}
 	}
-	v.containers, v.leases = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book)
+	v.containers, v.leases, v.links = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book), workload.RecordedBy(v.book, v.now.BootID)
 	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string][]*ipam.Lease)
 	for _, l := range v.book {
 		v.ids[l.ID] = l.Addr

@@ -45,6 +45,7 @@ type view struct {
 	ids        map[string]netip.Addr    // of the rows
 	ports      map[string][]*ipam.Lease // which leases record a host interface
 	leases     *workload.Leases
+	links      workload.Recorded
 	containers *workload.Containers[census.Sighting]
 }
 
@@ -305,15 +306,18 @@ func (v *view) inPlace(l *ipam.Lease) (link int, news bool) {
 	return 0, false
 }
 
-// anothersPort reports that a sighting is behind the port of another sandbox's lease, or where a
-// container of one lives, as far as homes are known.
+// anothersPort reports that a sighting is behind the port of another sandbox's lease, or one that may be, or where a
+// container of one lives, as far as homes are known. In the namespace that the lease records it is not, whatever others record of
+// the link, or that has ended, and its inode is used again.
 func anothersPort(v *view, l *ipam.Lease, s census.Sighting) bool {
+	switch {
+	case s.Inode != 0 && s.Inode == l.Plug.Inode && l.Plug.OfBoot(v.now.BootID):
+		return false
+	case s.Index != 0 && v.links.Whose(l, s.Index, s.Port) != workload.Own:
+		return true
+	}
 	return slices.ContainsFunc(v.book, func(o *ipam.Lease) bool {
-		if o.UID == l.UID || !o.State.Open() {
-			return false
-		}
-		behind := s.Index != 0 && o.Plug.OfBoot(v.now.BootID) && (s.Index == o.Plug.Index || s.Index == o.Plug.Behind)
-		return behind || o.HostInterface != "" && s.Port == o.HostInterface || len(v.at(v.of(o), s)) > 0
+		return o.UID != l.UID && o.State.Open() && (o.HostInterface != "" && s.Port == o.HostInterface || len(v.at(v.of(o), s)) > 0)
 	})
 }
 

@@ -74,17 +74,6 @@ func (x *Leases) Plumbing(l *ipam.Lease) (host, netns string) {
 	return host, netns
 }
 
-// OthersLink reports that an open lease of another sandbox records a link of this boot, by its index. It
-// looks through all leases, and is for a link whose name says that it may be another's.
-func (x *Leases) OthersLink(l *ipam.Lease, link int) bool {
-	for _, o := range x.byID {
-		if o.UID != l.UID && o.State.Open() && o.Plug.OfBoot(l.Plug.Boot) && (o.Plug.Index == link || o.Plug.Behind == link) {
-			return true
-		}
-	}
-	return false
-}
-
 // shares reports that a container of o may be l's as well: both are of one
 // incarnation, for different interfaces or families, and o is not of a later
 // generation than l.

@@ -18,29 +18,21 @@ func ByName(l *ipam.Lease, boot string) bool {
 	return l.HostInterface != "" && (l.Plug.Index == 0 || !l.Plug.OfBoot(boot))
 }
 
-// Recorded is what leases record of ports in one boot, each with the sandboxes that do: links, and
-// names of which no link is recorded.
+// Recorded is what leases record of ports in one boot: links, and names of which no link is recorded.
 type Recorded struct {
 	boot  string
-	links map[int][]linkClaim
-	names map[string][]string
-}
-
-// A linkClaim is that a sandbox's lease records a link.
-type linkClaim struct {
-	uid  string
-	name string        // of the link, as it was then
-	at   time.Duration // when that was, see [ipam.Plug]
+	links map[int][]*ipam.Lease
+	names map[string][]string // the sandboxes
 }
 
 // RecordedBy is that of all leases that may be used on a port.
 func RecordedBy(leases []*ipam.Lease, boot string) Recorded {
-	out := Recorded{boot: boot, links: map[int][]linkClaim{}, names: map[string][]string{}}
+	out := Recorded{boot: boot, links: map[int][]*ipam.Lease{}, names: map[string][]string{}}
 	for _, l := range leases {
-		switch {
+		switch link := l.Plug.Link(); {
 		case !MayUse(l.State):
-		case l.Plug.Index != 0 && l.Plug.OfBoot(boot):
-			out.links[l.Plug.Index] = append(out.links[l.Plug.Index], linkClaim{l.UID, l.HostInterface, l.Plug.At})
+		case link != 0 && l.Plug.OfBoot(boot):
+			out.links[link] = append(out.links[link], l)
 		case ByName(l, boot) && boundIn(l, boot):
 			out.names[l.HostInterface] = append(out.names[l.HostInterface], l.UID)
 		}
@@ -53,53 +45,70 @@ func boundIn(l *ipam.Lease, boot string) bool {
 	return l.Plug.OfBoot(boot) || ipam.SameBoot(l.Created.BootID, boot) || l.State == ipam.Bound && ipam.SameBoot(l.Since.BootID, boot)
 }
 
-// Has reports whether a lease has the port of that index and name. It has the link that it records,
-// where that is of this boot and no other sandbox's lease records it since: the kernel gives an index
-// again, and a runtime a link. Else it has the one of its name, unless only other
-// sandboxes record the link that has it now, or were bound to the name in this boot.
+// Has reports whether a lease has the port of that index and name, so that it may be used there: the link that it
+// records, while that is of this boot and not [Anothers]; else the one of its name that is its [Own], unless only
+// other sandboxes were bound to the name in this boot.
 func (r Recorded) Has(l *ipam.Lease, index int, name string) bool {
-	switch others := r.links[index]; {
+	switch whose := r.Whose(l, index, name); {
 	case l.HostInterface == "":
 		return false
 	case ByName(l, r.boot):
-		return name == l.HostInterface && !only(others, l.UID) && (boundIn(l, r.boot) || !only(r.named(name), l.UID))
+		bound := r.names[name]
+		return name == l.HostInterface && whose == Own && (boundIn(l, r.boot) || len(bound) == 0 || slices.Contains(bound, l.UID))
 	default:
-		return index == l.Plug.Index && !r.since(l, name)
+		return index == l.Plug.Index && whose != Anothers
 	}
 }
 
 // Last is when the link of an index was found last, see [ipam.Plug]; 0: not known.
 func (r Recorded) Last(index int) (last time.Duration) {
-	for _, c := range r.links[index] {
-		last = max(last, c.at)
+	for _, o := range r.links[index] {
+		last = max(last, o.Plug.At)
 	}
 	return last
 }
 
-func (r Recorded) named(name string) (out []linkClaim) {
-	for _, uid := range r.names[name] {
-		out = append(out, linkClaim{uid: uid})
-	}
-	return out
-}
+// An Owner is whose a link is, as one lease's sandbox sees it.
+type Owner int
 
-// only reports whether others than a sandbox make claims, and it makes none.
-func only(all []linkClaim, uid string) bool {
-	return len(all) > 0 && !slices.ContainsFunc(all, func(c linkClaim) bool { return c.uid == uid })
-}
+const (
+	Own      Owner = iota // its own, as far as is known
+	Unclear               // its own or another's
+	Anothers              // another sandbox's
+)
 
-// since reports whether another sandbox's lease records the link of a lease since, which has that
-// name now. Of two of which that is not known it is the one that names the link as it is named.
-func (r Recorded) since(l *ipam.Lease, name string) bool {
-	own := linkClaim{l.UID, l.HostInterface, l.Plug.At}
-	for _, c := range r.links[l.Plug.Index] { // both families of an interface may record it, and one later
-		if c.uid == l.UID && c.after(own, name) {
-			own = c
+// Whose says whose the link of an index is, which has that name now, by what leases record. Names, indexes and inodes are used
+// again. Of two leases that record a link the later has it; one that was only seen behind it takes it from none that
+// names it as it is named, or is in the same namespace. A link that the lease does not record is that of
+// another's which does and names it so, and unclear where any other's does.
+//
+// What is unclear keeps a lease from its end, and gives it no more rules: the ends go by [Trace.Keeps], which also
+// asks the kernel, the rules by [Recorded.Has].
+func (r Recorded) Whose(l *ipam.Lease, index int, name string) (is Owner) {
+	own, known := l, l.Plug.Link() == index && l.Plug.OfBoot(r.boot)
+	for _, o := range r.links[index] {
+		if o.UID == l.UID && (!known || later(o, own, name)) { // both families of an interface may record it, and one later
+			own, known = o, true
 		}
 	}
-	return slices.ContainsFunc(r.links[l.Plug.Index], func(c linkClaim) bool { return c.uid != l.UID && c.after(own, name) })
+	for _, o := range r.links[index] {
+		inside := o.Plug.Inode != 0 && o.Plug.Inode == l.Plug.Inode && o.Netns == l.Netns && (o.HostInterface == "" || l.HostInterface == "")
+		switch {
+		case o.UID == l.UID || inside:
+		case known && later(o, own, name), !known && o.HostInterface == name:
+			return Anothers
+		case !known:
+			is = Unclear
+		}
+	}
+	return is
 }
 
-func (c linkClaim) after(o linkClaim, name string) bool {
-	return c.at > o.at || c.at == o.at && c.name == name && o.name != name
+// later reports whether a recorded a link after b did, which has that name now. Of two of which that is not known it is the
+// one that names the link as it is named.
+func later(a, b *ipam.Lease, name string) bool {
+	if a.Plug.At == b.Plug.At {
+		return a.HostInterface == name && b.HostInterface != name
+	}
+	return a.Plug.At > b.Plug.At && (a.HostInterface != "" || b.HostInterface != name)
 }

@@ -2,6 +2,8 @@ package workload
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -38,8 +40,8 @@ func (t Trace) Keeps() string {
 		switch {
 		case h.Bridge == "" && h.Inside != "":
 			return unplugged(h)
-		case h.Bridge == "", !h.Leads, whose == anothers:
-		case whose == unclear && !t.Lease.State.Open() && !t.Lease.Former(): // its owner said that it ended
+		case h.Bridge == "", !h.Leads, whose == Anothers:
+		case whose == Unclear && !t.Lease.State.Open() && !t.Lease.Former(): // its owner said that it ended
 		default:
 			return h.Name + ", which it was last seen behind, is a port"
 		}
@@ -66,7 +68,7 @@ func (t Trace) Keeps() string {
 // keeps a lease, but for a link of its name that another lease records, or its link, wherever that is. "" is
 // that nothing is left.
 func (t Trace) Left() string {
-	if h := t.Remains.Named; h != nil && t.Leases.OthersLink(t.Lease, h.Index) {
+	if h := t.Remains.Named; h != nil && t.whose(h) == Anothers {
 		t.Remains.Named = nil
 	}
 	says := t.Keeps()
@@ -84,7 +86,7 @@ func unplugged(h *census.HostLink) string {
 // sandbox lives, as far as can be known. "" is that it is not so.
 func (t Trace) Unplugged() string {
 	h := t.link()
-	if b := t.Remains.Behind; h == nil && b != nil && t.whose(b) != anothers {
+	if b := t.Remains.Behind; h == nil && b != nil && t.whose(b) != Anothers {
 		h = b
 	}
 	if h == nil || h.Bridge != "" {
@@ -100,40 +102,30 @@ func (t Trace) Unplugged() string {
 func (t Trace) Ended() bool {
 	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != ""
 	b := t.Remains.Behind
-	return known && t.link() == nil && (b == nil || t.whose(b) == anothers) && !t.Remains.Netns
+	return known && t.link() == nil && (b == nil || t.whose(b) == Anothers) && !t.Remains.Netns
 }
 
 // link is the one that the sandbox names: with the recorded index, unless that has another name and may be
 // of another by now; else with the recorded name.
 func (t Trace) link() *census.HostLink {
-	if h := t.Remains.Link; h != nil && (h.Name == t.At.Name || t.whose(h) == own) {
+	if h := t.Remains.Link; h != nil && (h.Name == t.At.Name || t.whose(h) == Own) {
 		return h
 	}
 	return t.Remains.Named
 }
 
-// A whose is whose link it is that has a recorded index.
-type whose int
-
-const (
-	own whose = iota
-	unclear
-	anothers
-)
-
-// whose compares the MAC at a link's far end: that of a tap is not shown, and a guest may have changed
-// its own, so that another lease which records the link is asked for, too. Of a lease without a MAC it
+// whose is whose a link is by what leases record and the kernel shows. It compares the MAC at the link's far end: that of a tap is
+// not shown, and a guest may have changed its own, so that what is recorded counts, too. Of a lease without a MAC it
 // is not clear whose the link is where nothing of the sandbox is in the namespace that it leads to, and its own
 // is not at its path.
-func (t Trace) whose(h *census.HostLink) whose {
+func (t Trace) whose(h *census.HostLink) Owner {
 	shown := t.Lease.MAC != "" && !h.Tap
-	switch {
-	case shown && (h.Hidden || h.MAC == t.Lease.MAC):
-		return own
-	case t.Leases.OthersLink(t.Lease, h.Index):
-		return anothers
-	case shown, h.Leads && !h.Hidden && h.Inside == "" && t.At.Netns != "" && t.At.Inode != 0 && !t.Remains.Netns:
-		return unclear
+	if shown && (h.Hidden || h.MAC == t.Lease.MAC) {
+		return Own
 	}
-	return own
+	is := RecordedBy(slices.Collect(maps.Values(t.Leases.byID)), t.Lease.Plug.Boot).Whose(t.Lease, h.Index, h.Name)
+	if is == Own && (shown || h.Leads && !h.Hidden && h.Inside == "" && t.At.Netns != "" && t.At.Inode != 0 && !t.Remains.Netns) {
+		return Unclear
+	}
+	return is
 }

@@ -13,11 +13,11 @@ import (
 func TestTrace(t *testing.T) {
 	const boot, mac, another = "boot", "02:00:00:00:00:01", "02:00:00:00:00:99"
 	bound := ipam.Lease{ID: "1", Sandbox: "a", UID: "a-1", State: ipam.Bound, HostInterface: "veth1", Netns: "/run/netns/a", MAC: mac,
-		Plug: ipam.Plug{Boot: boot, Index: 7, Inode: 70}}
+		Plug: ipam.Plug{Boot: boot, Index: 7, At: 1, Inode: 70}}
 	released := bound
 	released.State = ipam.Releasing
 	unnamed := bound
-	unnamed.HostInterface, unnamed.Plug = "", ipam.Plug{Boot: boot, Inode: 70, Behind: 7}
+	unnamed.HostInterface, unnamed.Plug = "", ipam.Plug{Boot: boot, At: 1, Inode: 70, Behind: 7}
 	unnamedReleased := unnamed
 	unnamedReleased.State = ipam.Releasing
 	former := unnamed
@@ -42,7 +42,9 @@ func TestTrace(t *testing.T) {
 	noInode.Plug.Inode = 0
 	noName := noLink
 	noName.HostInterface = ""
-	taker := &ipam.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: ipam.Bound, Plug: ipam.Plug{Boot: boot, Index: 7}}
+	taker := &ipam.Lease{ID: "2", Sandbox: "b", UID: "b-1", State: ipam.Bound, Plug: ipam.Plug{Boot: boot, Index: 7, At: 2}}
+	stale := &ipam.Lease{ID: "3", Sandbox: "c", UID: "c-1", State: ipam.Paused, HostInterface: "veth3", Plug: ipam.Plug{Boot: boot, Index: 7}}
+	inside := &ipam.Lease{ID: "4", Sandbox: "d", UID: "d-1", State: ipam.Bound, Netns: bound.Netns, Plug: ipam.Plug{Boot: boot, Inode: 70, Behind: 7, At: 9}}
 
 	port := func(name, mac string) *census.HostLink {
 		return &census.HostLink{Index: 7, Name: name, Bridge: "rt0", Watched: true, Leads: true, MAC: mac}
@@ -55,6 +57,10 @@ func TestTrace(t *testing.T) {
 	lives.Inside = "a namespace with 10.8.0.2"
 	anew := lives
 	anew.Index = 9
+	later := *port("veth1", another)
+	later.Index = 9
+	passed, had := *taker, *stale
+	passed.HostInterface, passed.Plug.Index, had.Plug.Index = "veth1", 9, 9
 	hidden := port("veth9", "")
 	hidden.Hidden = true
 	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
@@ -86,23 +92,25 @@ func TestTrace(t *testing.T) {
 		"its namespace is there":                 {lease: bound, left: census.Remains{Netns: true}},
 		"and it lives in there":                  {lease: bound, left: census.Remains{Netns: true, Inside: "a namespace with 10.8.0.2"}, keeps: "behind no port of a bridge"},
 
-		"its link is a port elsewhere":              {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
-		"its link is unplugged":                     {lease: bound, left: census.Remains{Link: loose}, there: true, unplugged: true},
-		"its link is a port":                        {lease: bound, left: census.Remains{Link: port("veth1", mac)}, keeps: "veth1 is a port of rt0"},
-		"and it lives behind that":                  {lease: bound, left: census.Remains{Link: &lives}, keeps: "veth1 is a port of no bridge, and leads to a namespace with 10.8.0.2", unplugged: true},
-		"its link was renamed":                      {lease: bound, left: census.Remains{Link: port("veth9", mac)}, keeps: "veth9, which has another name"},
-		"and shows no MAC":                          {lease: bound, left: census.Remains{Link: hidden}, keeps: "another name"},
-		"a tap was renamed":                         {lease: bound, left: census.Remains{Link: tap}, keeps: "another name"},
-		"another sandbox's tap has the index":       {lease: bound, other: taker, left: census.Remains{Link: tap}, ended: true},
-		"another link has the index":                {lease: bound, left: census.Remains{Link: port("veth9", another)}, ended: true},
-		"another's has it, and its own is anew":     {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &anew}, keeps: "veth1 is a port of no bridge", unplugged: true},
-		"its link was renamed, and no MAC is known": {lease: noMAC, left: census.Remains{Link: port("veth9", another), Netns: true}, keeps: "another name"},
-		"and it is behind that":                     {lease: noMAC, left: census.Remains{Link: houses}, keeps: "another name"},
-		"and nothing of it is, nor its namespace":   {lease: noMAC, left: census.Remains{Link: port("veth9", another)}, ended: true},
-		"on a bridge that is not looked after":      {lease: noMACReleased, left: census.Remains{Link: strange}, ended: true},
-		"its link is made anew under its name":      {lease: bound, left: census.Remains{Named: loose}, there: true, unplugged: true},
-		"or another's is":                           {lease: bound, other: taker, left: census.Remains{Named: port("veth1", another)}, keeps: "veth1 is a port", passedOn: true},
-		"a name alone is known, and is a port else": {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
+		"its link is a port elsewhere":               {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
+		"its link is unplugged":                      {lease: bound, left: census.Remains{Link: loose}, there: true, unplugged: true},
+		"its link is a port":                         {lease: bound, left: census.Remains{Link: port("veth1", mac)}, keeps: "veth1 is a port of rt0"},
+		"and it lives behind that":                   {lease: bound, left: census.Remains{Link: &lives}, keeps: "veth1 is a port of no bridge, and leads to a namespace with 10.8.0.2", unplugged: true},
+		"its link was renamed":                       {lease: bound, left: census.Remains{Link: port("veth9", mac)}, keeps: "veth9, which has another name"},
+		"and shows no MAC":                           {lease: bound, left: census.Remains{Link: hidden}, keeps: "another name"},
+		"a tap was renamed":                          {lease: bound, left: census.Remains{Link: tap}, keeps: "another name"},
+		"another sandbox's tap has the index":        {lease: bound, other: taker, left: census.Remains{Link: tap}, ended: true},
+		"an earlier lease records a tap's index":     {lease: bound, other: stale, left: census.Remains{Link: tap}, keeps: "another name"},
+		"another link has the index":                 {lease: bound, left: census.Remains{Link: port("veth9", another)}, ended: true},
+		"another's has it, and its own is anew":      {lease: bound, other: taker, left: census.Remains{Link: port("veth9", another), Named: &anew}, keeps: "veth1 is a port of no bridge", unplugged: true},
+		"its link was renamed, and no MAC is known":  {lease: noMAC, left: census.Remains{Link: port("veth9", another), Netns: true}, keeps: "another name"},
+		"and it is behind that":                      {lease: noMAC, left: census.Remains{Link: houses}, keeps: "another name"},
+		"and nothing of it is, nor its namespace":    {lease: noMAC, left: census.Remains{Link: port("veth9", another)}, ended: true},
+		"on a bridge that is not looked after":       {lease: noMACReleased, left: census.Remains{Link: strange}, ended: true},
+		"its link is made anew under its name":       {lease: bound, left: census.Remains{Named: loose}, there: true, unplugged: true},
+		"or another's is":                            {lease: bound, other: &passed, left: census.Remains{Named: &later}, keeps: "veth1 is a port", passedOn: true},
+		"another's had its index under another name": {lease: bound, other: &had, left: census.Remains{Named: &later}, keeps: "veth1 is a port"},
+		"a name alone is known, and is a port else":  {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
 
 		"or held back by a new book":                     {lease: former, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
 		"what it was seen behind is a port":              {lease: unnamed, left: census.Remains{Behind: port("veth1", mac)}, keeps: "which it was last seen behind"},
@@ -110,6 +118,8 @@ func TestTrace(t *testing.T) {
 		"or the port is another's, and it is released":   {lease: unnamedReleased, left: census.Remains{Behind: port("veth1", another)}},
 		"it is another's":                                {lease: unnamed, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
 		"another's, as far as a lease without MAC knows": {lease: bare, other: taker, left: census.Remains{Behind: port("veth1", another)}, ended: true},
+		"an earlier one of another records the port":     {lease: bare, other: stale, left: census.Remains{Behind: port("veth1", another), Netns: true}, keeps: "which it was last seen behind"},
+		"a later one in its namespace does":              {lease: bare, other: inside, left: census.Remains{Behind: port("veth1", another), Netns: true}, keeps: "which it was last seen behind"},
 		"nothing of it is behind that port":              {lease: bare, left: census.Remains{Behind: port("veth1", another)}, keeps: "which it was last seen behind"},
 		"nor is, and it is released":                     {lease: bareReleased, left: census.Remains{Behind: port("veth1", another)}},
 		"released, and it is behind that port":           {lease: bareReleased, left: census.Remains{Behind: houses}, keeps: "which it was last seen behind"},
