@@ -27,6 +27,13 @@
 // takes no lock, knows no Bridge, and sees the others through a wire, which it does not
 // change, and through the few functions that it was made with.
 //
+// # Waiting
+//
+// Run waits for all sockets in one poll(2), and for an eventfd by which others wake it; it does not
+// use Go's poller. The caller that holds mu drains the sockets, so Run waits until something is left to
+// read. The poller wakes one goroutine for each socket on each arrival,
+// also for what [Bridge.Settle] has read by then. This takes one thread of the process.
+//
 // # Locks
 //
 // In the order in which they are taken; each may be taken without those before it.
