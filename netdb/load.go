@@ -201,7 +201,7 @@ func (x *index) unreadable(n naming, pool string, why error) {
 // earlier ipamd's. It has the query and the reading of each table.
 type Version struct {
 	Schema int  // its number; 0 where it cannot be read
-	Old    bool // a build before 0.1.0 made it
+	Old    bool // the last build before 0.1.0 made it
 	Has    func(table, column string) bool
 }
 
@@ -285,7 +285,7 @@ func (v Version) Withheld() Table[ipam.Withheld] {
 	}}
 }
 
-// Pools are those of the book; of one of before 0.1.0 the configuration has them.
+// Pools are those of the book. Of an [Version.Old] one the configuration has them.
 func (v Version) Pools() Table[*ipam.Pool] {
 	if v.Old {
 		return Table[*ipam.Pool]{}

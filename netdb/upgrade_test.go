@@ -229,7 +229,7 @@ func TestL14ABookOfEachSchema(t *testing.T) {
 	}
 }
 
-// A book of a build before 0.1.0 is refused with what to do, not called damaged, and is
+// A book of the last build before 0.1.0 is refused with what to do, not called damaged, and is
 // not changed; stopped or killed, by a start and by a look. What it held is salvaged.
 func TestABookOfBeforeTheReleaseIsRefusedAndSalvaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")

@@ -119,8 +119,8 @@ func (w *world) wiredOn(bridge string, l api.Lease) *box {
 	return b
 }
 
-// A book of a build before 0.1.0 is refused with the verb that takes it over; then its
-// leases are those of before.
+// A book of the last build before 0.1.0 is refused with the verb that takes it over. The
+// rebuilt book has its leases.
 func TestRebuildOfABookFromBeforeTheRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow)

@@ -13,7 +13,7 @@ import (
 //go:embed testdata/before-0.1.0.sql
 var beforeRelease string
 
-// BeforeRelease makes a closed book one of a build before 0.1.0: the same rows, in the
+// BeforeRelease makes a closed book one of the last build before 0.1.0: the same rows, in the
 // tables of then.
 func BeforeRelease(t testing.TB, path string) {
 	t.Helper()

@@ -45,7 +45,7 @@ func OpenCopy(ctx context.Context, path string) (*Copy, error) {
 // Close closes the copy, with which its log is folded.
 func (c *Copy) Close() error { return errors.Join(c.Conn.Close(), c.db.Close()) }
 
-// Old reports that a build before 0.1.0 made it.
+// Old reports that the last build before 0.1.0 made it.
 func (c *Copy) Old() bool { return c.old }
 
 // HasColumn reports that a table has a column.

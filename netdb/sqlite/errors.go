@@ -16,7 +16,7 @@ var (
 	// ErrOlderSchema means that an older ipamd wrote a book that is opened for reading only:
 	// start ipamd once to migrate it, or check a copy that is migrated.
 	ErrOlderSchema = errors.New("an older ipamd wrote the book")
-	// ErrOldBuild means that a build before 0.1.0 made the book. Such a book is not
+	// ErrOldBuild means that the last build before 0.1.0 made the book. Such a book is not
 	// migrated: "ipamd rebuild" takes its leases over.
 	ErrOldBuild = errors.New("the book was made by a build before 0.1.0")
 	// ErrDamaged means that SQLite's own check found the file broken. A

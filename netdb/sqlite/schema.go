@@ -98,8 +98,9 @@ func (s schema) differs(want schema) string {
 	return ""
 }
 
-// beforeRelease is the sum of the schema that the builds before 0.1.0 made. Their
-// books have the number of 0001 and other tables.
+// beforeRelease is the sum of the schema that the last build before 0.1.0 made. Its
+// books have the number of 0001 and other tables. Schemas of older builds are not known: their
+// books are [ErrDamaged].
 const beforeRelease = "8a74511455d36cc29b8db1148c587fd2b98f89c484a1230458220fccd121aab3"
 
 // sum is the SHA-256 of all texts, in hexadecimal.
