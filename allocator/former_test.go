@@ -20,7 +20,9 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	addr := netip.MustParseAddr("10.8.64.9")
 	containers := []ipam.Container{{Namespace: "n", ID: "c1"}}
-	netns := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth1", MAC: mac, Bridge: "rt0", Netns: "nsid:7 (blue)"}
+	netns := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth1", MAC: mac, Bridge: "rt0", Netns: census.NewSpace(7, "blue")}
+	imitated := netns
+	imitated.Netns = census.NewSpace(7, "red) (blue")
 	runtime := census.Sighting{Addr: addr, Witness: census.Runtime, Namespace: "n", Container: "c1", Sandbox: "a"}
 	another := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth2", MAC: "02:00:00:00:00:99", Bridge: "rt0"}
 	for name, tt := range map[string]struct {
@@ -39,6 +41,7 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 		"the recorded namespace":                {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
 		"another namespace":                     {lease: ipam.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
 		"a namespace of that name elsewhere":    {lease: ipam.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
+		"a namespace whose name ends so":        {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{imitated}},
 		"its container, and a port":             {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime}, back: true},
 		"its container, and two ports":          {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime, another}},
 		"its container, and an unplaced answer": {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{runtime}, answers: true, back: true},

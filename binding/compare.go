@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/bridge"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -31,9 +32,9 @@ func (b *Book) Compare(ctx context.Context, l *ipam.Lease, asked ipam.Binding) [
 		id, err := b.Kernel.NetnsID(ctx, l.Netns)
 		switch {
 		case err == nil:
-			k.Netns = workload.Namespace{Known: true, ID: id}
+			k.Netns = workload.Namespace{Known: true, Space: census.NewSpace(id, "")}
 		case errors.Is(err, bridge.ErrNoNetnsID):
-			k.Netns = workload.Namespace{Known: true, ID: -1}
+			k.Netns = workload.Namespace{Known: true}
 		}
 	}
 	differences := workload.BindDiffers(l, asked, k)

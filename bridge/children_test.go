@@ -52,7 +52,7 @@ func TestF19AddressesOfLinksOnTheBridgeAreSeen(t *testing.T) {
 				}
 				v.await("10.8.0.7", row.witness)
 				s := v.about("10.8.0.7").Seen[0]
-				if s.Port != "m0" || row.witness == "netns" && (!strings.Contains(s.Note, "m0 is a macvlan on rt0") || !strings.Contains(s.Netns, guest.Name()) || s.MAC == "") {
+				if s.Port != "m0" || row.witness == "netns" && (!strings.Contains(s.Note, "m0 is a macvlan on rt0") || !strings.Contains(s.Netns.Name(), guest.Name()) || s.MAC == "") {
 					t.Errorf("the sighting shows %+v", s)
 				}
 				id, _ := v.NetnsID(t.Context(), guest.Path()) // 0 where no link leads there

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -48,7 +48,7 @@ func TestC2RunHearsNews(t *testing.T) {
 	p := ns.Port("rt0", "10.8.0.7/24")
 	realtest.Eventually(t, wait, "the address", func() bool { return v.seen("10.8.0.7") })
 	realtest.Eventually(t, wait, "the name of its namespace", func() bool {
-		return v.about("10.8.0.7").Seen[0].Netns == fmt.Sprintf("nsid:0 (%s)", p.NS.Name())
+		return v.about("10.8.0.7").Seen[0].Netns == census.NewSpace(0, p.NS.Name())
 	})
 	p.DelAddr("10.8.0.7/24")
 	realtest.Eventually(t, wait, "its end", func() bool { return !v.seen("10.8.0.7") })

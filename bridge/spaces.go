@@ -63,18 +63,13 @@ type space struct {
 	*inside
 }
 
-func (s *space) label() string {
-	if s.name.file == "" {
-		return fmt.Sprintf("nsid:%d", s.id)
-	}
-	return fmt.Sprintf("nsid:%d (%s)", s.id, s.name.file)
-}
+func (s *space) as() census.Space { return census.NewSpace(s.id, s.name.file) }
 
 // sighting makes the sightings of the addresses in a namespace. Each is posted once, at
 // the port whose far end has it; one of a link that is no port's far end at
 // the port of the lowest index.
 func (s *space) sighting(bridge string) sightingOf {
-	label, at := s.label(), make(map[int]*port, len(s.ports))
+	as, at := s.as(), make(map[int]*port, len(s.ports))
 	for _, p := range s.ports {
 		at[p.link.Peer] = p
 	}
@@ -88,7 +83,7 @@ func (s *space) sighting(bridge string) sightingOf {
 			p = first
 		}
 		return census.Sighting{
-			Addr: a.Prefix.Addr(), Bridge: bridge, Port: p.link.Name, Leads: s.leads, Netns: label, MAC: s.macs[a.Index],
+			Addr: a.Prefix.Addr(), Bridge: bridge, Port: p.link.Name, Leads: s.leads, Netns: as, MAC: s.macs[a.Index],
 			Index: p.link.Index, Inode: s.name.inode,
 		}
 	}
@@ -203,7 +198,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 	}
 	if err != nil {
 		s.again[id] = true
-		s.fail(sp.scope, fmt.Errorf("list the addresses behind %s (%s): %w", sp.first().link.Name, sp.label(), err))
+		s.fail(sp.scope, fmt.Errorf("list the addresses behind %s (%s): %w", sp.first().link.Name, sp.as(), err))
 		return
 	}
 	for index, p := range sp.ports {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -48,7 +49,7 @@ func TestC2HandAddedAddressIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.Bridge != "rt0" || s.Port != p.HostName || s.MAC != p.MAC.String() ||
-				s.Netns != fmt.Sprintf("nsid:%d (%s)", id, p.NS.Name()) {
+				s.Netns != census.NewSpace(id, p.NS.Name()) {
 				t.Errorf("the sighting shows %+v", s)
 			}
 			p.DelAddr(c.cidr)

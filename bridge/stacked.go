@@ -45,11 +45,7 @@ const nestPrefix = "nest "
 func (n *nest) sighting(bridge string) sightingOf {
 	return func(a rtnl.Address) census.Sighting {
 		l := n.links[max(0, slices.IndexFunc(n.links, func(l stackedLink) bool { return l.Index == a.Index }))]
-		s := census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: "nsid:" + strconv.Itoa(n.id), MAC: l.MAC.String(), Note: l.where()}
-		if n.file != "" {
-			s.Netns += " (" + n.file + ")"
-		}
-		return s
+		return census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: census.NewSpace(n.id, n.file), MAC: l.MAC.String(), Note: l.where()}
 	}
 }
 

@@ -152,7 +152,7 @@ func seen(by census.Witness, addr string, more ...func(*body)) line {
 func (b body) show(w *world) {
 	if b.home != "" && b.Task != "" && b.Task != taskStopped {
 		b.PID = pid(b.Container)
-		w.homes[b.PID] = census.Home{Netns: "nsid of " + b.home, Ports: census.NewPorts(b.home)}
+		w.homes[b.PID] = census.Home{Ports: census.NewPorts(b.home)}
 	}
 	for _, a := range b.addrs {
 		if b.given {

@@ -125,7 +125,7 @@ func TestSightings(t *testing.T) {
 	}
 	var full census.Sighting
 	if err := json.Unmarshal([]byte(`{"address":"10.8.64.2","witness":"netns","at":"2026-11-21T09:00:00Z","bridge":"b",
-		"port":"p","netns":"n","mac":"m","namespace":"ns","container":"c","sandbox":"s","uid":"u","lease_id":"l","task":"t","note":"o"}`),
+		"port":"p","netns":"nsid:7 (n)","mac":"m","namespace":"ns","container":"c","sandbox":"s","uid":"u","lease_id":"l","task":"t","note":"o"}`),
 		&full); err != nil {
 		t.Fatal(err)
 	}

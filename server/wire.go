@@ -85,7 +85,7 @@ func sightings(seen []census.Sighting) []api.Sighting {
 	out := make([]api.Sighting, len(seen))
 	for i, s := range seen {
 		out[i] = api.Sighting{Address: s.Addr.String(), Witness: string(s.Witness), At: s.At.UTC(),
-			Bridge: s.Bridge, Port: s.Port, Netns: s.Netns, MAC: s.MAC, Namespace: s.Namespace,
+			Bridge: s.Bridge, Port: s.Port, Netns: s.Netns.String(), MAC: s.MAC, Namespace: s.Namespace,
 			Container: s.Container, Sandbox: s.Sandbox, UID: s.UID, LeaseID: s.LeaseID, Task: s.Task, Note: s.Note}
 	}
 	return out

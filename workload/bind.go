@@ -3,7 +3,6 @@ package workload
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -18,8 +17,8 @@ type KernelView struct {
 
 // A Namespace is one that a path leads to.
 type Namespace struct {
-	Known bool // it could be asked about
-	ID    int  // as in "nsid:7"; -1: no port leads there
+	Known bool         // it could be asked about
+	Space census.Space // the zero value: no port leads there
 }
 
 // A BindDifference is one field of a bind that the kernel shows otherwise.
@@ -71,15 +70,14 @@ func BindDiffers(l *ipam.Lease, asked ipam.Binding, k KernelView) (out []BindDif
 		}
 	}
 	if _, is := k.Ports[at.Port]; is && asked.Netns != "" && k.Netns.Known && !slices.ContainsFunc(spaces, k.Netns.is) {
-		warn("netns", l.Netns, at.Netns, "%s is not the namespace behind port %s, which is %s", l.Netns, at.Port, at.Netns)
+		warn("netns", l.Netns, at.Netns.String(), "%s is not the namespace behind port %s, which is %s", l.Netns, at.Port, at.Netns)
 	}
 	return out
 }
 
 // is reports whether something was seen in the namespace.
 func (n Namespace) is(s census.Sighting) bool {
-	label, _, _ := strings.Cut(s.Netns, " ")
-	return label == fmt.Sprintf("nsid:%d", n.ID)
+	return n.Space.Is(s.Netns)
 }
 
 // portOf is the port whose own MAC this is, "" for none.

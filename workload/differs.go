@@ -2,7 +2,6 @@ package workload
 
 import (
 	"path/filepath"
-	"strings"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -50,9 +49,8 @@ func (x *Leases) Differs(l *ipam.Lease, seen []census.Sighting) (at census.Sight
 // otherSpace reports that a sighting is in a namespace of another name than the
 // one that the lease records.
 func otherSpace(l *ipam.Lease, s census.Sighting) bool {
-	_, name, named := strings.Cut(s.Netns, " (")
 	dir, file := filepath.Split(l.Netns)
-	return named && filepath.Base(dir) == "netns" && strings.TrimSuffix(name, ")") != file
+	return s.Netns.Name() != "" && filepath.Base(dir) == "netns" && s.Netns.Name() != file
 }
 
 // takenOver reports that a lease of another owner records the port or the MAC of

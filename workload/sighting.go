@@ -3,7 +3,6 @@ package workload
 import (
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -120,8 +119,7 @@ func (x *Leases) Recognized(l *ipam.Lease, seen []census.Sighting) bool {
 // the lease records.
 func inside(l *ipam.Lease, s census.Sighting) bool {
 	dir, name := path.Split(l.Netns)
-	return s.Witness == census.Netns && name != "" && (dir == "/run/netns/" || dir == "/var/run/netns/") &&
-		strings.HasSuffix(s.Netns, " ("+name+")")
+	return s.Witness == census.Netns && name != "" && (dir == "/run/netns/" || dir == "/var/run/netns/") && s.Netns.Name() == name
 }
 
 // Plugged reports whether a namespace has a lease's address behind the port that the lease
