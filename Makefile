@@ -123,7 +123,7 @@ storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -v $(TEST) ./storm -storm.alone -storm.for=3m -storm.linear=3m
-	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate'
+	$(GO) test -v $(TEST) ./cmd/ipamd -run 'TestFloodAtFullRate|TestF2NewsAtFullRate' -alone
 
 soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large pool, 10 000 ADDs of CNI; what is left (as root)
 	@scripts/deps test

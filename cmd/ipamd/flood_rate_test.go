@@ -62,13 +62,13 @@ func TestFloodAtFullRate(t *testing.T) {
 			w.namesThePort(port)
 
 			var without, with pace
-			for range floodRounds {
+			for range turns() {
 				w.beside(control, &without)
 				w.beside(flood, &with)
 			}
 			limit := 2*without.median() + 5*time.Millisecond
 			t.Logf("beside the control %v; beside the flood %v; its median may be %v", &without, &with, limit)
-			if with.median() > limit && !underRace {
+			if with.median() > limit && *alone {
 				t.Error("a pool that nobody claims gives more slowly for a flood of another one")
 			}
 			w.holds(1, map[api.State]int{api.Quarantined: 0})

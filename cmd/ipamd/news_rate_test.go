@@ -75,11 +75,7 @@ func TestF2NewsAtFullRate(t *testing.T) {
 func (w *world) besideNews(control, flood func() (stop func())) {
 	w.t.Helper()
 	var quiet, without, with pace
-	turns := floodRounds
-	if underRace { // nothing is judged
-		turns = 1
-	}
-	for range turns {
+	for range turns() {
 		w.besideIt(func() func() { return func() {} }, &quiet)
 		w.besideIt(control, &without)
 		w.besideIt(flood, &with)
@@ -87,7 +83,7 @@ func (w *world) besideNews(control, flood func() (stop func())) {
 	limit := 2*without.median() + 5*time.Millisecond
 	w.t.Logf("alone %v, beside the control %v, beside the flood %v: %.1f times the quiet one; its median may be %v",
 		&quiet, &without, &with, float64(with.median())/float64(quiet.median()), limit)
-	if with.median() > limit && !underRace {
+	if with.median() > limit && *alone {
 		w.t.Error("one guest's flood slows the allocations of others")
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -86,7 +88,11 @@ func TestRulesAreComparedBesideBinds(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		for _, l := range leases { // all on one port
-			if _, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: port.HostName, MAC: port.MAC.String()}); err != nil {
+			err := client.Retry(ctx, func(ctx context.Context) error { // a busy kernel may not say in time which link it is
+				_, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: port.HostName, MAC: port.MAC.String()})
+				return err
+			})
+			if err != nil {
 				done <- err
 				return
 			}

@@ -2,6 +2,7 @@ package ctrdtest
 
 import (
 	"context"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -102,7 +103,12 @@ func (d *Daemon) Pause(t testing.TB, namespace, id string) {
 	t.Helper()
 	ctx, cancel := ask(namespace)
 	defer cancel()
-	if err := d.task(ctx, t, id).Pause(ctx); err != nil {
+	task := d.task(ctx, t, id)
+	err := task.Pause(ctx)
+	for tries := 1; err != nil && tries < 5 && strings.Contains(err.Error(), "unable to freeze"); tries++ { // runc gives up soon on a busy machine
+		err = task.Pause(ctx)
+	}
+	if err != nil {
 		t.Fatalf("pause task %s/%s: %v", namespace, id, err)
 	}
 }
