@@ -1,9 +1,11 @@
 package salvage_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,5 +173,72 @@ func TestSalvageNamesAnUnreadablePrefixWhole(t *testing.T) {
 	}
 	if got := s.Named[0].Prefixes(); len(got) != 1 || got[0] != l.Prefix() {
 		t.Errorf("it is %v, want %s", got, l.Text())
+	}
+}
+
+// A pool that cannot be read is one that the configuration gives again: that it gave it is forgotten, also where no
+// row says which pool it was. A name whose pool is whole, and one that was removed in a whole book, keep it.
+func TestSalvageForgetsThatALostPoolWasConfigured(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(t *testing.T, path string)
+		want  string // names of which it is remembered
+	}{
+		"all is whole":   {func(*testing.T, string) {}, "gone kept lost"},
+		"a row is bad":   {func(t *testing.T, path string) { raw(t, path, `UPDATE pools SET spec_hash = 'x' WHERE name = 'lost'`) }, "kept"},
+		"a page is lost": {func(t *testing.T, path string) { zeroTable(t, path, "pools") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "book.db")
+			b := OpenAt(t, path, Options())
+			spec := func(name, prefix string) ipam.PoolSpec {
+				return ipam.PoolSpec{Name: name, Prefix: netip.MustParsePrefix(prefix), Bridge: "rt0"}
+			}
+			specs := []ipam.PoolSpec{spec("kept", "10.8.0.0/24"), spec("lost", "10.8.1.0/24"), spec("gone", "10.8.2.0/24")}
+			made, err := b.Configure(t.Context(), Who(ipam.ByOperator, "test"), specs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.RemovePool(t.Context(), ipam.Who{Actor: ipam.ByOperator, Reason: "test", Note: "not needed"}, made[2].Pool.UID, true); err != nil {
+				t.Fatal(err)
+			}
+			Close(t, b)
+			tt.spoil(t, path)
+			s, err := salvage.Book(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var configured []string
+			for _, n := range s.Names {
+				if n.Configured != "" {
+					configured = append(configured, n.Name)
+				}
+			}
+			slices.Sort(configured)
+			if got := strings.Join(configured, " "); got != tt.want || len(s.Names) != 3 {
+				t.Errorf("remembered of %q, want %q; %+v, problems %q", got, tt.want, s.Names, s.Problems)
+			}
+		})
+	}
+}
+
+// zeroTable destroys the first page of a table.
+func zeroTable(t *testing.T, path, table string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var root int64
+	err = db.QueryRow(`SELECT rootpage FROM sqlite_schema WHERE name = ?`, table).Scan(&root)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, 4096), (root-1)*4096)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }

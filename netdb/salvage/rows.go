@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb"
@@ -33,7 +32,7 @@ func (s *Found) read(ctx context.Context, c *sqlite.Copy) {
 			s.Sleeps[how.LeaseID] = how
 		}
 	})
-	s.Cancelled = distinct(ctx, s, c, v.Cancelled(), "read a cancelled attempt", func(t netdb.CancelledAttempt) any { return t.UID })
+	s.Cancelled, _ = distinct(ctx, s, c, v.Cancelled(), "read a cancelled attempt", func(t netdb.CancelledAttempt) any { return t.UID })
 	for _, l := range rows {
 		s.Leases = append(s.Leases, l)
 	}
@@ -88,14 +87,15 @@ func (s *Found) readLeases(ctx context.Context, c *sqlite.Copy, v netdb.Version)
 }
 
 // bothWays reads a table from the front until a broken page, and then from the back:
-// what lies behind the page is whole. A row may come twice.
-func bothWays[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], row func(T, error)) {
+// what lies behind the page is whole. A row may come twice. It reports whether it was read to
+// its end, as a table is that the book's version does not have.
+func bothWays[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], row func(T, error)) (whole bool) {
 	if t.Name == "" {
-		return
+		return true
 	}
 	if err := c.Ours(ctx, t.Name); err != nil {
 		s.problem("read the rows", err)
-		return
+		return false
 	}
 	for _, order := range []string{" ASC", " DESC"} {
 		err := sqlite.Each(ctx, c, t.Query+" ORDER BY "+t.By+order, func(sc sqlite.Scanner) error {
@@ -103,25 +103,27 @@ func bothWays[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Tabl
 			return nil
 		})
 		if err == nil {
-			return
+			return order == " ASC"
 		}
 		s.problem("read the rows"+order, err)
 	}
+	return false
 }
 
-// distinct reads a table whose rows have keys.
-func distinct[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], doing string, key func(T) any) (out []T) {
-	had := make(map[any]bool)
-	bothWays(ctx, s, c, t, func(row T, err error) {
+// distinct reads a table whose rows have keys, and reports whether it could read all of them.
+func distinct[T any](ctx context.Context, s *Found, c *sqlite.Copy, t netdb.Table[T], doing string, key func(T) any) (out []T, whole bool) {
+	had, bad := make(map[any]bool), false
+	whole = bothWays(ctx, s, c, t, func(row T, err error) {
 		switch {
 		case err != nil:
 			s.problem(doing, err)
+			bad = true
 		case !had[key(row)]:
 			had[key(row)] = true
 			out = append(out, row)
 		}
 	})
-	return out
+	return out, whole && !bad
 }
 
 // problem notes what could not be read; nil is none.
@@ -142,21 +144,21 @@ func (s *Found) problem(doing string, err error) {
 // that the configuration gave it is forgotten: else it would not be made again.
 func (s *Found) readPools(ctx context.Context, c *sqlite.Copy, v netdb.Version) {
 	key := func(n ipam.PoolName) any { return ipam.PoolName{Name: n.Name, Family: n.Family} }
-	s.Pools = distinct(ctx, s, c, v.Pools(), "read a pool", func(p *ipam.Pool) any { return p.UID })
-	lost := slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "read a pool") })
-	names := distinct(ctx, s, c, v.PoolNames(), "read a pool's name", key)
+	var whole bool
+	s.Pools, whole = distinct(ctx, s, c, v.Pools(), "read a pool", func(p *ipam.Pool) any { return p.UID })
+	names, _ := distinct(ctx, s, c, v.PoolNames(), "read a pool's name", key)
 	if v.Schema == 1 {
 		for _, p := range s.Pools {
 			names = append(names, netdb.Configured(p))
 		}
 	}
 	for _, n := range names {
-		if lost && !slices.ContainsFunc(s.Pools, func(p *ipam.Pool) bool { return key(netdb.Configured(p)) == key(n) }) {
+		if !whole && !slices.ContainsFunc(s.Pools, func(p *ipam.Pool) bool { return key(netdb.Configured(p)) == key(n) }) {
 			n.Configured = ""
 		}
 		s.Names = append(s.Names, n)
 	}
-	s.HostNames = distinct(ctx, s, c, v.HostNames(), "read an interface name", func(n ipam.HostName) any { return n.Name })
+	s.HostNames, _ = distinct(ctx, s, c, v.HostNames(), "read an interface name", func(n ipam.HostName) any { return n.Name })
 }
 
 // apart leaves out the ranges that a row or another range has whole, and sorts the rest.
