@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -50,9 +51,32 @@ func (s *PoolSpec) Plumbing(iface string, p Profile) Plumbing {
 		out.DNS = append(out.DNS, a.String())
 	}
 	for _, r := range s.Routes {
-		out.Routes = append(out.Routes, r.Destination.String()+" via "+r.Via.String())
+		out.Routes = append(out.Routes, r.Destination.String()+routeVia+r.Via.String())
 	}
 	slices.Sort(out.Routes)
+	return out
+}
+
+// routeVia is between the two parts of a route as a plumbing records it.
+const routeVia = " via "
+
+// PoolSpec is what a plumbing records of the pool. The MTU may be the bridge's, and the routes are in the
+// order of their texts. What cannot be read of one that another build wrote is the zero value.
+func (p Plumbing) PoolSpec() PoolSpec {
+	out := PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
+	out.Prefix, _ = netip.ParsePrefix(p.Prefix)
+	out.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
+	for _, text := range p.DNS {
+		a, _ := netip.ParseAddr(text)
+		out.DNS = append(out.DNS, a)
+	}
+	for _, text := range p.Routes {
+		to, via, _ := strings.Cut(text, routeVia)
+		var r Route
+		r.Destination, _ = netip.ParsePrefix(to)
+		r.Via, _ = netip.ParseAddr(via)
+		out.Routes = append(out.Routes, r)
+	}
 	return out
 }
 

@@ -3,6 +3,7 @@ package ipam_test
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -127,6 +128,31 @@ func TestTheMTUOfABridge(t *testing.T) {
 			if stale != row.stale || (err != nil) != row.fail {
 				t.Errorf("%s, by %.6s: %t, %v", name, hash, stale, err)
 			}
+		}
+	}
+}
+
+// What a plumbing records of a pool is read back as it was, of both families; and the text that is hashed and stored
+// stays what it is: another would make the ready slots of a running machine stale.
+func TestPlumbingReadsBackWhatItRecords(t *testing.T) {
+	for text, spec := range map[string]ipam.PoolSpec{
+		`{"bridge":"rt0","prefix":"10.8.64.0/24","gateway":"10.8.64.1","mtu":1400,"dns":["10.8.64.53","9.9.9.9"],` +
+			`"routes":["10.9.0.0/16 via 10.8.64.2","192.0.2.0/24 via 10.8.64.1"],"interface":"eth0"}`: {Bridge: "rt0",
+			Prefix: netip.MustParsePrefix("10.8.64.0/24"), Gateway: netip.MustParseAddr("10.8.64.1"), MTU: 1400,
+			DNS: []netip.Addr{netip.MustParseAddr("10.8.64.53"), netip.MustParseAddr("9.9.9.9")},
+			Routes: []ipam.Route{{Destination: netip.MustParsePrefix("10.9.0.0/16"), Via: netip.MustParseAddr("10.8.64.2")},
+				{Destination: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("10.8.64.1")}}},
+		`{"bridge":"rt0","prefix":"fd00::/64","gateway":"fe80::1","routes":["fd01::/64 via fd00::9"],"interface":"eth0"}`: {Bridge: "rt0",
+			Prefix: netip.MustParsePrefix("fd00::/64"), Gateway: netip.MustParseAddr("fe80::1"),
+			Routes: []ipam.Route{{Destination: netip.MustParsePrefix("fd01::/64"), Via: netip.MustParseAddr("fd00::9")}}},
+		`{"bridge":"rt1","prefix":"10.8.64.7/32","interface":"eth0"}`: {Bridge: "rt1", Prefix: netip.MustParsePrefix("10.8.64.7/32")},
+	} {
+		p := spec.Plumbing("eth0", ipam.Profile{})
+		if p.Text() != text {
+			t.Errorf("the text is %s, want %s", p.Text(), text)
+		}
+		if got := p.PoolSpec(); !reflect.DeepEqual(got, spec) {
+			t.Errorf("%s is read as %+v, want %+v", text, got, spec)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"strings"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -211,15 +210,8 @@ func (h *view) network(p *ipam.Pool) api.Network {
 
 // madeBy is what a slot was made by. Name servers are no part of what is made.
 func (h *view) madeBy(p ipam.Plumbing) api.Network {
-	spec := ipam.PoolSpec{Bridge: p.Bridge, MTU: p.MTU}
-	spec.Gateway, _ = netip.ParseAddr(p.Gateway) // "" is none
-	for _, text := range p.Routes {
-		to, via, _ := strings.Cut(text, " via ")
-		var r ipam.Route
-		r.Destination, _ = netip.ParsePrefix(to)
-		r.Via, _ = netip.ParseAddr(via)
-		spec.Routes = append(spec.Routes, r)
-	}
+	spec := p.PoolSpec()
+	spec.DNS = nil
 	return h.network(&ipam.Pool{PoolSpec: spec})
 }
 
