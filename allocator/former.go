@@ -116,12 +116,12 @@ func (c *call) reclaim(ctx context.Context, p *ipam.Pool) (*ipam.Lease, error) {
 		if !probed {
 			c.unprobed = append(c.unprobed, l.Addr)
 		}
-		c.Log.Info("address given back to its owner of before the rebuild", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
+		c.Log.Info("the owner has its address of the former book again", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID)
 		return back, nil
 	case errors.Is(err, ipam.ErrState) || errors.Is(err, ipam.ErrStale):
 		return c.held(ctx, p) // called twice at once
 	case errors.Is(err, ipam.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, ipam.ErrInvalid):
-		c.Log.Warn("address of before the rebuild is not given back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
+		c.Log.Warn("the owner does not get its address of the former book back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
 		return nil, nil
 	}
 	return nil, err

@@ -45,13 +45,12 @@ const nestsScope = "nests"
 // found is searched for in the namespaces that have a name or a process. It works on a
 // socket of its own and without the lock.
 //
-// To list the links behind a thousand ports takes 65 ms, and the thousand themselves 20 to 35, so
-// a namespace that a port leads to, and the bridge's own, are searched once, and then left
-// out until there is news of a stacked link in them, or news was lost, as long as
-// each MAC that listens on the bridge is one that is known, for searchAllEvery at most.
-// No address is missed for that: of such a namespace all addresses are read, on whatever
-// link. Where the kernel's news of a stacked link is lost without a notice, that link's
-// gap (a virtual machine behind an ipvtap) is named so much later.
+// To list the links behind a thousand ports takes 65 ms, and the ports themselves 20 to 35. So the
+// namespaces of ports, and the bridge's own, are searched once and then left out. They are searched
+// again on news of a stacked link in them, when news was lost, when a MAC that is not known
+// listens on the bridge, and after searchAllEvery. No address is missed meanwhile: of such a
+// namespace all addresses are read, on any link. If the kernel's news of a stacked link is lost
+// without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
 	place   place

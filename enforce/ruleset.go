@@ -232,10 +232,10 @@ func addressed(p Policy) *nft.Chain {
 	return c
 }
 
-// delivered keeps what is for a lease's MAC from all ports but the lease's. A bridge learns
-// the sender of what is not refused where it comes in, so a port that is in no set yet draws to it what is
-// for a MAC, until that is heard from its own port again; and what a bridge has not learned it
-// sends to all. Nothing is counted: who sent it may, and the port need have done nothing.
+// delivered drops frames for a lease's MAC at all ports but the lease's. A bridge learns the sender
+// of each frame that is not refused where it comes in. So a port that is in no set yet can attract the frames
+// for a MAC until that MAC's own port sends again; and a bridge floods a MAC that it has not learned.
+// Nothing is counted: the sender may send the frame, and the port may have done nothing.
 func delivered(p Policy) *nft.Chain {
 	c := &nft.Chain{Name: "delivered"}
 	if p.Mode == Enforce {

@@ -75,7 +75,7 @@ func (r *restorer) report() *Report {
 		r.explain("the old book: %s", p)
 	}
 	if len(r.old.Problems) > 0 {
-		r.explain("an address that was lost with its row, and is not said to be held, is free now, unless it is seen in use")
+		r.explain("rows were lost: an address of one is free now, unless a line above says that it is held, or it is seen in use")
 	}
 	out.Unexplained = append(out.Unexplained, r.unexplained...)
 	return out

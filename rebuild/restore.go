@@ -243,14 +243,14 @@ func (r *restorer) plug(ctx context.Context, l *ipam.Lease) ipam.Plug {
 type testimony struct {
 	seen  []census.Sighting
 	hold  string // why only an operator ends it; "" when being unseen does
-	cools bool   // it rests, and is not quarantined
+	cools bool   // it cools, and is not quarantined
 	// disputed: two use it, so its former owner cannot have it back by asking.
 	disputed bool
 }
 
-// testimonyOf is what the old book records of an address. One that an operator
-// held, one of a paused sandbox, one of whose row nothing else could be read, and
-// one whose containers no runtime could be asked about are an operator's to clear.
+// testimonyOf is what the old book records of an address. An operator has to clear an address
+// that an operator held, that of a paused sandbox, one whose row could not be read, and one whose
+// containers could not be looked up because the runtime did not answer.
 func (r *restorer) testimonyOf(l *ipam.Lease) testimony {
 	s := census.Sighting{Addr: l.Addr, Witness: census.Book, At: l.Since.Wall, Sandbox: l.Sandbox, UID: l.UID, LeaseID: l.ID,
 		Port: l.HostInterface, MAC: l.MAC, Note: fmt.Sprintf("the book before the rebuild had it as %s", l.State)}

@@ -14,10 +14,10 @@ import (
 // runtime to ask about them.
 var errNoRuntime = errors.New("no runtime is configured")
 
-// Gone reports that every container that a lease records answers to have
-// neither a record nor a task, or of a workload that the kernel alone shows, that the kernel has
-// neither the link nor the namespace any more that were recorded in this boot; never for another
-// lease that records no container. x are all leases. An error means that one of them could not be asked about.
+// Gone reports that the workload of a lease has ended. Of a lease with containers, none of them has
+// a record or a task in the runtime. Of a lease that the kernel alone shows, the link and the namespace that it
+// recorded in this boot do not exist any more. Of any other lease it is false.
+// x are all leases. An error means that one of these could not be looked up.
 func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) (bool, error) {
 	if len(l.Containers) == 0 {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
@@ -43,10 +43,10 @@ func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) 
 	return true, nil
 }
 
-// Left says in a sentence why the quarantine of a row may not end, though no witness sees its address:
-// something has that beside the bridges, also another sandbox, or the sandbox's link or namespace
-// is there, of which a book before this one, or one whose release was forced, recorded no end. It is "" when nothing is left.
-// What cannot be looked at is an error.
+// Left says in a sentence why the quarantine of a row may not end although no witness sees its address,
+// "" where nothing keeps it. Either a link beside the bridges has the address, of any sandbox; or the
+// link or namespace of the row's own sandbox exists, and its end was not recorded: by an earlier book, or
+// because the release was forced. What cannot be looked at is an error.
 func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
 	rows, _ := w.cfg.Book.Leases()
 	left, err := trace(ctx, w.cfg.Ports, l, workload.NewLeases(rows))

@@ -103,8 +103,11 @@ func (p *page) drawFindings(findings []api.Finding) {
 		p.Text("", strings.Join(what, " "))
 		p.Text("  ", term.Sentence(f.Detail))
 		if kinds := follow[f.Kind]; len(kinds) > 0 {
-			n := term.Plural(len(kinds), "finding")
-			p.Text("  ", p.Dim("with it ends what follows from it, "+n+": "+strings.Join(slices.Compact(kinds), ", ")))
+			follows := " follow from it and end with it: "
+			if len(kinds) == 1 {
+				follows = " follows from it and ends with it: "
+			}
+			p.Text("  ", p.Dim(term.Plural(len(kinds), "finding")+follows+strings.Join(slices.Compact(kinds), ", ")))
 			delete(follow, f.Kind)
 		}
 		p.Line("  %s %s", p.Dim("next:"), term.Sentence(f.Repair)) // to be copied, so it is not wrapped
