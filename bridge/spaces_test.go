@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -352,31 +351,5 @@ func TestTapIsAPort(t *testing.T) {
 	v.noneSilent()
 	if n := v.Status().Ports; n != 1 {
 		t.Errorf("%d ports", n)
-	}
-}
-
-func TestThousandPorts(t *testing.T) {
-	realtest.Long(t)
-	ns := nstest.New(t)
-	ns.Bridge("rt0", "10.9.0.1/16", "fd00:9::1/64")
-	const n = 1000
-	for i := range n {
-		ns.Port("rt0", fmt.Sprintf("10.9.%d.%d/16", 1+i/250, 1+i%250), fmt.Sprintf("fd00:9::1:%x/64", i))
-	}
-	began := time.Now()
-	v := open(t, ns)
-	t.Logf("first reading: %v a port", time.Since(began)/n)
-	began = time.Now()
-	if err := v.Refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("whole reading: %v a port", time.Since(began)/n)
-	for i := range n {
-		v.expect(fmt.Sprintf("10.9.%d.%d", 1+i/250, 1+i%250), "netns")
-		v.expect(fmt.Sprintf("fd00:9::1:%x", i), "netns")
-	}
-	v.noneSilent()
-	if got := v.Status().Ports; got != n {
-		t.Errorf("%d ports", got)
 	}
 }

@@ -2,81 +2,14 @@ package watchdog_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 	"github.com/ipamd/ipamd/ipam"
-	"github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/watchdog"
 )
-
-// W3. No change that makes an address reusable precedes the last successful
-// removal of a container of its sandbox: over random sandboxes, with releases
-// and removals in random order. Some containers carry labels; some are known
-// by the lease's record alone, and no witness ties them to the address.
-func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
-	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("seed %d", seed)
-		random := rand.New(rand.NewPCG(seed, seed))
-		s := newScene(t, d)
-
-		const sandboxes = 60
-		type removal struct {
-			of *sandbox
-			id string // "" is the release
-		}
-		var all []*sandbox
-		var todo []removal
-		for i := range sandboxes {
-			b := &sandbox{name: fmt.Sprint("s", i), lease: netdbtest.Reserve(t, s.book, fmt.Sprint("s", i))}
-			all = append(all, b)
-			var ids []string
-			for n := range 1 + random.IntN(3) {
-				spec := ctrdtest.Spec{Namespace: space, ID: fmt.Sprintf("%s-%d", b.name, n)}
-				if random.IntN(2) == 0 {
-					spec.Labels = s.labels(b)
-				}
-				if i%20 == 0 {
-					d.Run(t, spec)
-				} else {
-					d.Create(t, spec)
-				}
-				ids = append(ids, spec.ID)
-				todo = append(todo, removal{b, spec.ID})
-			}
-			s.bind(b, ids...)
-			if random.IntN(4) > 0 {
-				todo = append(todo, removal{b, ""})
-			}
-		}
-		s.noticed()
-		random.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
-
-		last := make(map[*sandbox]time.Duration) // by the book's clock, when the latest removal began
-		for _, r := range todo {
-			if r.id == "" {
-				s.release(r.of)
-				continue
-			}
-			began := s.book.Now().Boottime
-			d.Delete(t, space, r.id)
-			last[r.of] = began
-		}
-		for _, b := range all {
-			s.cools(b)
-			for _, c := range s.changes(b) {
-				if reusable := c.To == ipam.Cooling || c.To == ipam.Free; reusable && c.At.Boottime < last[b] {
-					t.Errorf("%s was reusable %v before its last container's removal began: %s",
-						b.name, last[b]-c.At.Boottime, story(s.changes(b)))
-				}
-			}
-		}
-	})
-}
 
 // A record is gone while its task lives, and the task's shim is frozen: that
 // release waits, by the task, and holds up no other lease's even with hardly any
