@@ -166,27 +166,55 @@ const plugWithin = 100 * time.Millisecond
 // hostInterface, a port or not, and the inode of the namespace that the path netns
 // leads to. Names are used again, and within one boot of the machine an index only by a
 // link that comes from another namespace with it.
-// What is "", is not there or cannot be looked up is 0. It is safe for concurrent
-// use.
+// What is "", is not there or cannot be looked up is 0. The namespace has an id from now on: by that it is
+// found where no port leads there, and its path has gone while it lives. It is safe for concurrent use.
 func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	if hostInterface != "" {
 		index = s.linkIndex(ctx, hostInterface)
 	}
-	if netns == "" {
-		return index, 0
+	fd, inode := s.inodeAt(ctx, netns)
+	if fd >= 0 {
+		_ = s.within(ctx, func(k *rtnl.Socket) error {
+			_, err := rtnl.IDOf(k, fd)
+			return err
+		}, func() { _ = unix.Close(fd) })
 	}
-	fd, err := s.paths.Open(ctx, netns)
+	return index, inode
+}
+
+// inodeAt opens the namespace at a path, which the caller closes, and returns its inode. The file is -1 where there
+// is none, and the inode 0 where it is not known.
+func (s *lookups) inodeAt(ctx context.Context, path string) (fd int, inode uint64) {
+	if path == "" {
+		return -1, 0
+	}
+	fd, err := s.paths.Open(ctx, path)
 	if err != nil || fd < 0 {
-		return index, 0
+		return -1, 0
 	}
-	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
 		inode = st.Ino
 	}
-	return index, inode
+	return fd, inode
+}
+
+// within asks the kernel, and returns when ctx ends though it does not answer. then is called once it has, or was not
+// asked. What the question sets is of use only where it returns no error.
+func (s *lookups) within(ctx context.Context, question func(*rtnl.Socket) error, then func()) error {
+	answered := make(chan error, 1)
+	go func() { // nothing else returns from a system call that hangs
+		answered <- s.plugs.Ask(ctx, question)
+		then()
+	}()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
@@ -209,29 +237,19 @@ func (s *lookups) HasLink(ctx context.Context, name string) (bool, error) {
 
 // findLink returns the index of a link, 0 when there is none of the name.
 func (s *lookups) findLink(ctx context.Context, name string) (int, error) {
-	type answer struct {
-		index int
-		err   error
+	index := 0
+	err := s.within(ctx, func(k *rtnl.Socket) error {
+		l, err := k.LinkByName(name)
+		if err == nil {
+			index = l.Index
+		}
+		if rtnl.IsGone(err) {
+			return nil
+		}
+		return err
+	}, func() {})
+	if err != nil {
+		return 0, err
 	}
-	found := make(chan answer, 1)
-	go func() { // nothing else returns from a system call that hangs
-		var a answer
-		a.err = s.plugs.Ask(ctx, func(k *rtnl.Socket) error {
-			l, err := k.LinkByName(name)
-			if err == nil {
-				a.index = l.Index
-			}
-			if rtnl.IsGone(err) {
-				return nil
-			}
-			return err
-		})
-		found <- a
-	}()
-	select {
-	case a := <-found:
-		return a.index, a.err
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
+	return index, nil
 }

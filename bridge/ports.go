@@ -170,38 +170,32 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
-	if _, now := s.PlugOf(ctx, "", path); now != inode {
+	fd, now := s.inodeAt(ctx, path)
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if now != inode {
 		return nil, ctx.Err()
 	}
-	type answer struct {
-		at  []int
-		err error
-	}
-	found := make(chan answer, 1)
-	go func() { // nothing else returns from a system call that hangs
-		var a answer
-		a.err = s.plugs.Ask(ctx, func(k *rtnl.Socket) error {
-			bridge, err := k.LinkByName(s.bridge)
-			if rtnl.IsGone(err) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			links, err := s.portsInto(ctx, k, bridge.Index, path)
-			for _, l := range links {
-				a.at = append(a.at, l.Index)
-			}
+	var at []int
+	err := s.within(ctx, func(k *rtnl.Socket) error {
+		bridge, err := k.LinkByName(s.bridge)
+		if rtnl.IsGone(err) {
+			return nil
+		}
+		if err != nil {
 			return err
-		})
-		found <- a
-	}()
-	select {
-	case a := <-found:
-		return a.at, a.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		}
+		links, err := s.portsInto(ctx, k, bridge.Index, path)
+		for _, l := range links {
+			at = append(at, l.Index)
+		}
+		return err
+	}, func() {})
+	if err != nil {
+		return nil, err
 	}
+	return at, nil
 }
 
 // show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is

@@ -65,11 +65,13 @@ func (t Trace) Keeps() string {
 }
 
 // Left says in a sentence why a quarantine may not end, where no end of its sandbox was confirmed: what
-// keeps a lease, but for a link of its name that another lease records, or its link, wherever that is. "" is
-// that nothing is left.
+// keeps a lease, or its link, wherever that is. A link of its name that is another sandbox's by now, as a tap that is passed on, keeps
+// a lease and no quarantine. "" is that nothing is left.
 func (t Trace) Left() string {
-	if h := t.Remains.Named; h != nil && t.whose(h) == Anothers {
-		t.Remains.Named = nil
+	for _, h := range []**census.HostLink{&t.Remains.Link, &t.Remains.Named} {
+		if *h != nil && t.whose(*h) == Anothers {
+			*h = nil
+		}
 	}
 	says := t.Keeps()
 	if h := t.link(); says == "" && h != nil {

@@ -61,6 +61,8 @@ func TestTrace(t *testing.T) {
 	later.Index = 9
 	passed, had := *taker, *stale
 	passed.HostInterface, passed.Plug.Index, had.Plug.Index = "veth1", 9, 9
+	named := passed
+	named.Plug.Index = 7
 	hidden := port("veth9", "")
 	hidden.Hidden = true
 	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
@@ -109,6 +111,7 @@ func TestTrace(t *testing.T) {
 		"on a bridge that is not looked after":       {lease: noMACReleased, left: census.Remains{Link: strange}, ended: true},
 		"its link is made anew under its name":       {lease: bound, left: census.Remains{Named: loose}, there: true, unplugged: true},
 		"or another's is":                            {lease: bound, other: &passed, left: census.Remains{Named: &later}, keeps: "veth1 is a port", passedOn: true},
+		"its link is passed on with its name":        {lease: bound, other: &named, left: census.Remains{Link: port("veth1", another)}, keeps: "veth1 is a port", passedOn: true},
 		"another's had its index under another name": {lease: bound, other: &had, left: census.Remains{Named: &later}, keeps: "veth1 is a port"},
 		"a name alone is known, and is a port else":  {lease: older, left: census.Remains{Named: elsewhere}, keeps: "docker0"},
 

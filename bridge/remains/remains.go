@@ -261,12 +261,7 @@ func (m *Machine) netns(ctx context.Context, k *rtnl.Socket, at census.LastKnown
 	if st.Ino != at.Inode {
 		return false, "", nil
 	}
-	id, err := k.NetnsID(fd)
-	if errors.Is(err, rtnl.ErrNoNetnsID) {
-		if err = k.AssignID(fd); err == nil {
-			id, err = k.NetnsID(fd)
-		}
-	}
+	id, err := rtnl.IDOf(k, fd)
 	if err != nil {
 		return true, "", fmt.Errorf("look up the id of network namespace %s: %w", at.Netns, err)
 	}

@@ -62,6 +62,17 @@ func (r *Socket) AssignID(fd int) error {
 	return r.change(unix.RTM_NEWNSID, 0, req)
 }
 
+// IDOf is [Socket.NetnsID] of a namespace that fd is open on, which gets an id where it has none.
+func IDOf(r *Socket, fd int) (int, error) {
+	id, err := r.NetnsID(fd)
+	if errors.Is(err, ErrNoNetnsID) {
+		if err = r.AssignID(fd); err == nil {
+			id, err = r.NetnsID(fd)
+		}
+	}
+	return id, err
+}
+
 // HasNetns reports whether an id names a namespace that lives.
 func (r *Socket) HasNetns(id int) (bool, error) {
 	req, err := withAttributes(make([]byte, sizeofRtgenmsg), func(ae *netlink.AttributeEncoder) {

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/nstest"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // staleLink returns the index of a link that has ended, and that the lease of a hibernated sandbox records.
@@ -127,4 +131,53 @@ func TestAPortThatComesWithAnIndexUsedAgainIsSeen(t *testing.T) {
 	w.seenInPlace(l)
 	box.Delete()
 	w.endsAs(l, api.Cooling, "its namespace has ended")
+}
+
+// A namespace that no link of the host ever led into has its sandbox's address, and its path is gone: unmounted by its owner, while
+// a process lives in there. The lease neither ends by the kernel's word nor is its release confirmed.
+func TestANamespaceWithoutAPathKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hasty)
+	other := nstest.New(t)
+	var leases []api.Lease
+	var boxes []*nstest.NS
+	for i := range 2 {
+		box := nstest.New(t)
+		l := w.boundAs(fmt.Sprint("s", i), api.BindRequest{HostInterface: fmt.Sprint("vethA", i), Netns: box.Path()}, map[string]string{workload.ShownByLabel: "kernel"})
+		box.Exec("ip", "link", "add", fmt.Sprint("up", i), "type", "veth", "peer", "name", "eth0")
+		box.Exec("ip", "link", "set", fmt.Sprint("up", i), "netns", other.Name())
+		box.Exec("ip", "addr", "add", l.Address+"/24", "dev", "eth0")
+		box.Hide()
+		leases, boxes = append(leases, l), append(boxes, box)
+	}
+	if _, err := w.client.Release(ctx, leases[1].ID, api.ReleaseRequest{Wait: "300ms"}); err != nil {
+		t.Fatal(err)
+	}
+	w.staysAs(leases[0], api.Bound, "it lives")
+	w.staysAs(leases[1], api.Releasing, "it lives, and is released")
+	for i, box := range boxes {
+		box.Delete()
+		w.endsAs(leases[i], api.Cooling, "its namespace has ended")
+	}
+}
+
+// A tap that outlives its machine is given to the next: the quarantine of the first one's address, of which a rebuild knows no
+// end, ends though the tap is there.
+func TestATapThatIsPassedOnKeepsNoQuarantine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, hasty, func(c *config.Config) { c.Allocation.Quarantine = config.Duration(time.Millisecond) })
+	w.ns.Exec("ip", "tuntap", "add", "tap0", "mode", "tap")
+	w.ns.Exec("ip", "link", "set", "tap0", "master", "rt0", "up")
+	a := w.boundAs("a", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:01"}, nil)
+	w.seenInPlace(a)
+	w.stopDaemon()
+	w.edit(`DELETE FROM changes`)
+	if _, err := w.rebuild(force); err != nil {
+		t.Fatal(err)
+	}
+	w.start()
+	w.staysAs(a, api.Quarantined, "its tap is there")
+	b := w.boundAs("b", api.BindRequest{HostInterface: "tap0", MAC: "02:00:00:00:77:02"}, nil)
+	w.endsAs(a, api.Cooling, "its tap is another's")
+	w.staysAs(b, api.Bound, "it has the tap")
 }
