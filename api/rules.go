@@ -58,8 +58,9 @@ type Refused struct {
 
 // A RuleDifference is one thing by which the table is not what the book asks for.
 type RuleDifference struct {
-	Missing bool   `json:"missing"` // it should be there; else it should not
-	What    string `json:"what"`    // in nft's language, or in words
+	Missing bool   `json:"missing"`           // it should be there; else it should not
+	Element bool   `json:"element,omitempty"` // What is an element of a set, in nft's language; else it says in words what is wrong
+	What    string `json:"what"`
 	Port    string `json:"port,omitempty"`
 	LeaseID string `json:"lease_id,omitempty"`
 }

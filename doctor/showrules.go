@@ -53,7 +53,7 @@ func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, co
 		if out.Truncated = len(out.Differences) == api.MostRuleDifferences; out.Truncated {
 			break
 		}
-		out.Differences = append(out.Differences, api.RuleDifference{Missing: by.Missing, What: by.What, Port: names[by.Port], LeaseID: by.Lease})
+		out.Differences = append(out.Differences, api.RuleDifference{Missing: by.Missing, Element: by.Element, What: by.What, Port: names[by.Port], LeaseID: by.Lease})
 	}
 	return out, nil
 }

@@ -20,12 +20,11 @@ type PortView struct {
 
 // A Difference is one thing by which the kernel's table is not what the book asks for.
 type Difference struct {
-	Missing bool   // it should be there; else it should not
-	What    string // in nft's language, or in words
+	Missing bool // it should be there; else it should not
+	Element bool // What is an element of a set, in nft's language; else it says in words what is wrong
+	What    string
 	Port    int    // that it is about; 0: none alone
 	Lease   string // that asks for it; "": none alone
-
-	element bool // What is one
 }
 
 // ID names our table as nft does.
@@ -35,7 +34,7 @@ func ID() string { return nft.TableID(nft.Bridge, TableName) }
 func (d Difference) String() string {
 	out := d.What
 	switch {
-	case !d.element:
+	case !d.Element:
 	case d.Missing:
 		out += " is missing"
 	default:
@@ -160,7 +159,7 @@ func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {
 	for _, d := range nft.Compare(have, want) {
 		one := Difference{Missing: d.Missing, What: d.What}
 		if d.Set != nil {
-			one.element = true
+			one.Element = true
 			one.What = d.Set.Name + " { " + d.Set.Describe(d.Element) + " }"
 			one.Lease = asks[member{d.Set.Name, d.Element}]
 			if !slices.Contains([]string{setBook, setBridges, setTakenMACs, setTaken4, setTaken6, setTakenPrefix4, setTakenPrefix6}, d.Set.Name) && len(d.Element.Key) >= 4 {

@@ -195,7 +195,7 @@ func statusOf(c *call, err error, code api.Code) int {
 func details(err error) map[string]any {
 	d := make(map[string]any)
 	if wrong, is := errors.AsType[*ipam.FieldError](err); is {
-		d["field"] = wrong.Field
+		d["field"], d["reason"] = wrong.Field, wrong.Reason
 	}
 	if stale, is := errors.AsType[*ipam.StaleError](err); is {
 		d["revision"], d["state"] = stale.Lease.Rev, stale.Lease.State

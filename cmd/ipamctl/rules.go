@@ -130,10 +130,10 @@ func (p *page) drawRules(r *api.RulesReply) {
 		p.Heading("Not as the book asks for")
 		for _, d := range r.Differences {
 			what := term.Sentence(d.What)
-			switch element := strings.Contains(d.What, " { "); {
-			case element && d.Missing:
+			switch {
+			case d.Element && d.Missing:
 				what = "missing: " + what
-			case element:
+			case d.Element:
 				what = "too much: " + what
 			}
 			if d.LeaseID != "" {

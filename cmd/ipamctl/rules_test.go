@@ -20,7 +20,8 @@ func TestRulesSessions(t *testing.T) {
 	out := w.serve(t).session(t, "rules", "rules web-1 -q", "rules veth2", "rules fd00:8::7 -q", "rules "+id(2)[len(id(2))-8:]+" -q", "rules 10.8.64.9", "rules nowhere", "show "+id(2), "show "+id(2)+" -o json")
 	differs := pooled()
 	differs.rules = w.rules
-	differs.rules.Differences = []api.RuleDifference{{Missing: true, What: `ipv4 { "veth1" . 02:00:00:00:00:01 . 10.8.64.2 }`, Port: "veth1", LeaseID: id(2)}, {What: "chain ports has other rules"}}
+	differs.rules.Differences = []api.RuleDifference{{Missing: true, Element: true, What: `ipv4 { "veth1" . 02:00:00:00:00:01 . 10.8.64.2 }`, Port: "veth1", LeaseID: id(2)}, {What: "chain ports has other rules"},
+		{Element: true, What: `macs { 10.8.64.3 }`}, {What: "chain ports { } has the policy to drop"}}
 	out += differs.serve(t).session(t, "rules")
 	off := pooled()
 	off.rules = api.RulesReply{Mode: "off", Ports: []api.PortRules{}, Revision: 812, Epoch: epoch}

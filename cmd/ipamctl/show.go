@@ -159,7 +159,7 @@ func (p *page) drawLease(l *api.Lease) {
 // that stands.
 func (p *page) drawConflict(l *api.Lease) {
 	part(p, "In conflict, as it was noted", term.Wrapping("WITNESS", "WHOSE", "SAW"), l.Conflict, func(s api.Sighting) []string {
-		return []string{term.Word(s.Witness), strings.TrimPrefix(p.whose(s), ", "), p.seen(s)}
+		return []string{term.Word(s.Witness), p.whose(s), p.seen(s)}
 	})
 }
 

@@ -147,15 +147,15 @@ func contradiction(w *api.WhoisReply) string {
 	}
 }
 
-// whose marks a sighting of a held address.
+// whose marks a sighting of a held address; "" is one of no lease.
 func (p *page) whose(s api.Sighting) string {
 	switch s.Belongs {
 	case "":
 		return ""
 	case api.Stranger:
-		return ", " + p.Bad(string(s.Belongs))
+		return p.Bad(string(s.Belongs))
 	}
-	return ", " + term.Sentence(string(s.Belongs))
+	return term.Sentence(string(s.Belongs))
 }
 
 // witnessRows is one row a sighting, or one that says there is none.
@@ -169,7 +169,11 @@ func (p *page) witnessRows(a api.WitnessAnswer) [][]string {
 	}
 	rows := [][]string{}
 	for _, s := range a.Seen {
-		rows = append(rows, []string{term.Word(a.Witness), answer + p.whose(s), p.seen(s)})
+		is := answer
+		if whose := p.whose(s); whose != "" {
+			is += ", " + whose
+		}
+		rows = append(rows, []string{term.Word(a.Witness), is, p.seen(s)})
 	}
 	if len(rows) == 0 {
 		rows = append(rows, []string{term.Word(a.Witness), answer, term.Sentence(a.Reason)})

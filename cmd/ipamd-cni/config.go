@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -195,22 +195,32 @@ func (c *config) key(name string) string {
 	return "ipam." + name
 }
 
-// strictly decodes one section, which has no other key than those of into.
+// strictly decodes one section, which has no other key than those of into. What it does not know keeps it from nothing that it does.
 func strictly(section []byte, into any, prefix string) error {
-	d := json.NewDecoder(bytes.NewReader(section))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	if err == nil {
-		return nil
-	}
-	if _, name, is := strings.Cut(err.Error(), "unknown field "); is {
-		return wrong(prefix+strings.Trim(name, `"`), "is a key that ipamd does not know")
-	}
+	err := json.Unmarshal(section, into)
 	if e := new(json.UnmarshalTypeError); errors.As(err, &e) && e.Field != "" {
 		// Of what is embedded in the section's struct the field has that struct's name before it.
 		return types.NewError(types.ErrDecodingFailure, prefix+strings.TrimPrefix(e.Field, "ipamSection.")+" is a "+e.Value+", and has to be a "+e.Type.String(), "")
 	}
-	return types.NewError(types.ErrDecodingFailure, cmp.Or(strings.TrimSuffix(prefix, "."), "the network's configuration")+": "+err.Error(), "")
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, cmp.Or(strings.TrimSuffix(prefix, "."), "the network's configuration")+": "+err.Error(), "")
+	}
+	var keys map[string]json.RawMessage
+	_ = json.Unmarshal(section, &keys) // it was read once
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if !knows(reflect.TypeOf(into).Elem(), key) {
+			return wrong(prefix+key, "is a key that ipamd does not know")
+		}
+	}
+	return nil
+}
+
+// knows reports whether a section has a key, which encoding/json takes in any case of letters.
+func knows(section reflect.Type, key string) bool {
+	return slices.ContainsFunc(reflect.VisibleFields(section), func(f reflect.StructField) bool {
+		name := f.Tag.Get("json")
+		return name != "" && strings.EqualFold(name, key)
+	})
 }
 
 // wrong is an error of the configuration, which begins with the key.

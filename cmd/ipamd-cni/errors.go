@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -80,9 +81,10 @@ func refused(c *config, err error) error {
 // invalid names the key, or the variable, that the daemon's field came from.
 func invalid(c *config, e *api.Error) error {
 	field, _ := e.Details["field"].(string)
+	why, _ := e.Details["reason"].(string)
 	switch field = strings.TrimPrefix(field, "bind."); field {
 	case "pool", "family":
-		return types.NewError(types.ErrInvalidNetworkConfig, c.key(field)+": "+strings.TrimPrefix(e.Message, field+": "), "")
+		return types.NewError(types.ErrInvalidNetworkConfig, c.key(field)+": "+cmp.Or(why, e.Message), "")
 	case "address":
 		return types.NewError(codeRefused, "the address that is wanted: "+e.Message, "")
 	case "netns":

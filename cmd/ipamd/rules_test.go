@@ -61,7 +61,7 @@ func TestRulesOverTheSocket(t *testing.T) {
 	w.nft("add", "element", "bridge", "ipamd", "ipv4", element("10.8.64.99"))
 	differs, err := p.showRules(ctx, "")
 	must(t, err)
-	want := []api.RuleDifference{{Missing: true, Port: at.HostName, LeaseID: a.ID}, {Port: at.HostName}}
+	want := []api.RuleDifference{{Missing: true, Element: true, Port: at.HostName, LeaseID: a.ID}, {Element: true, Port: at.HostName}}
 	for i, d := range differs.Differences {
 		if i >= len(want) || !strings.Contains(d.What, map[bool]string{true: a.Address, false: "10.8.64.99"}[d.Missing]) {
 			t.Fatalf("it differs by %+v", differs.Differences)
