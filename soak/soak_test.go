@@ -15,7 +15,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-var soaks = flag.Duration("soak.for", 20*time.Second, "how long the load lasts; from 10s")
+var soaks = flag.Duration("soak.for", 10*time.Second, "how long the load lasts; from 10s")
 
 const (
 	workers = 64

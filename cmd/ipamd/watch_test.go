@@ -567,7 +567,7 @@ func (w *world) failedCreate(d *ctrdtest.Daemon, name string, n int) {
 	default: // its task does not start
 		d.Create(w.t, ctrdtest.Spec{ID: name, Labels: labels(name, l.Address), Args: []string{"/bin/missing"}})
 		_, _ = w.client.Bind(ctx, l.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: name}}}) // it may have been bound by a pass
-		if n%25 == 4 {
+		if n%100 == 4 {
 			w.startFails(d, name)
 		}
 		d.Delete(w.t, "default", name)
