@@ -146,7 +146,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		code = exitOther
 	}
 	if !c.forPeople() {
-		if encode(c.err, c.format.value, body) == nil {
+		if term.Encode(c.err, c.format.value, body) == nil {
 			return code
 		}
 	}

@@ -80,65 +80,10 @@ asked. -q prints the kinds.`,
 				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound,
 					Message: "there is no such finding and no such alert", Details: map[string]any{"kind": args[0]}})
 			}
-			return c.answer(all[at], []string{all[at].Kind}, func(p *page) { p.drawExplanation(all[at]) })
+			return c.answer(all[at], []string{all[at].Kind}, func(p *page) {
+				p.Line("%s", p.Bold(all[at].Kind))
+				p.Markdown(all[at].Text)
+			})
 		},
 	}
-}
-
-// drawExplanation writes the Markdown of a section for a terminal: examples as
-// they are, rows of tables as paragraphs, and links as the verb that follows them.
-func (p *page) drawExplanation(e explanation) {
-	p.Line("%s", p.Bold(e.Kind))
-	var said []string
-	indent := ""
-	flush := func() {
-		if len(said) > 0 {
-			p.Hang(strings.TrimSuffix(indent, "  ")+map[bool]string{true: "- "}[indent != ""], indent, p.markdown(strings.Join(said, " ")))
-		}
-		said, indent = nil, ""
-	}
-	header := false
-	for line := range strings.Lines(e.Text) {
-		line = strings.TrimRight(line, "\n")
-		item, isItem := strings.CutPrefix(line, "- ")
-		cells, isRow := strings.CutPrefix(line, "| ")
-		switch {
-		case line == "":
-			flush()
-			p.Line("")
-		case strings.HasPrefix(line, "|---"), isRow && !header:
-			header = true
-		case isRow:
-			name, rest, _ := strings.Cut(strings.TrimSuffix(cells, " |"), " | ")
-			p.Hang("", "  ", p.markdown(name+": "+rest))
-		case strings.HasPrefix(line, "    "):
-			flush()
-			p.Line("%s", line)
-		case isItem:
-			flush()
-			said, indent = []string{item}, "  "
-		case strings.HasPrefix(line, "#"):
-			flush()
-			p.Line("%s", p.Bold(p.markdown(strings.TrimSpace(strings.TrimLeft(line, "#")))))
-		default:
-			said = append(said, strings.TrimSpace(line))
-		}
-		header = header && (isRow || strings.HasPrefix(line, "|---"))
-	}
-	flush()
-}
-
-var (
-	anchored = regexp.MustCompile(`<a id="[^"]*"></a>`)
-	linked   = regexp.MustCompile(`\[([^]]+)\]\(#(?:finding|alert)-[^)]+\)`)
-	linkedTo = regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
-	strong   = regexp.MustCompile(`\*\*([^*]+)\*\*`)
-)
-
-// markdown is a paragraph without its marks.
-func (p *page) markdown(text string) string {
-	text = anchored.ReplaceAllString(text, "")
-	text = linked.ReplaceAllString(text, "$1")
-	text = linkedTo.ReplaceAllString(text, "$1")
-	return strong.ReplaceAllStringFunc(text, func(s string) string { return p.Bold(strings.Trim(s, "*")) })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/holding"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -83,7 +85,7 @@ of an open lease also its beginning or end. -q prints the lease ids, each once.`
 					return
 				}
 				if filter.Address != "" || filter.Sandbox != "" || filter.LeaseID != "" {
-					p.drawHoldings(holdings(list.Changes))
+					p.drawHoldings(holding.Read(list.Changes))
 					p.Heading("Changes, newest first")
 				}
 				p.drawChanges(list.Changes, true)
@@ -125,3 +127,35 @@ func changedLeases(changes []api.Change) []string {
 	}
 	return ids
 }
+
+func (p *page) drawHoldings(all []holding.Holding) {
+	if len(all) == 0 {
+		return
+	}
+	rows := make([][]string, len(all))
+	for i, t := range all {
+		from, until, ended := "earlier", "still", "-"
+		if !t.From.IsZero() {
+			from = p.clock(t.From)
+		}
+		switch {
+		case !t.Until.IsZero():
+			until = p.clock(t.Until)
+			ended = term.Sentence(t.Why) + " by " + term.Word(t.By)
+		case !holding.Held(t.Now):
+			until = "earlier"
+		}
+		revisions := fmt.Sprint(t.First)
+		if t.Last != t.First {
+			revisions = fmt.Sprintf("%d-%d", t.First, t.Last)
+		}
+		rows[i] = []string{term.Word(t.Address), term.Word(t.Sandbox), from, until, ended, p.state(t.Now), revisions, term.Word(t.Lease)}
+	}
+	p.Heading("Holders, newest first")
+	cols := term.Columns("ADDRESS", "SANDBOX", "FROM", "UNTIL", "ENDED", "NOW", "REVISIONS", "LEASE")
+	cols[1].Yield = true
+	p.Table(cols, rows)
+}
+
+// clock writes a time as logs do, where the person is.
+func (p *page) clock(t time.Time) string { return t.In(p.now().Location()).Format(time.RFC3339) }

@@ -19,7 +19,7 @@ type page struct {
 
 // page starts an answer; width 0 is as wide as it gets.
 func (c *ctl) page(width int) *page {
-	return &page{Page: term.Page{Paint: c.colour(), Width: width}, now: c.now, wide: c.format.value == "wide", unicode: c.unicode()}
+	return &page{Page: term.Page{Paint: c.colour(), Width: width}, now: c.now, wide: c.format.value == "wide", unicode: term.Unicode(c.getenv)}
 }
 
 // state is a state's word in its own colour.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -180,7 +181,7 @@ func (p *page) drawChange(r *api.PoolReply) {
 	p.Line("pool %s, %s, generation %d, %s", p.Bold(term.Word(r.Pool.Name)), term.Word(r.Pool.Prefix), r.Pool.Generation, done)
 	left := ""
 	if !r.Preview && r.Pool.State == api.PoolActive {
-		left = "; " + p.room(r.Pool)
+		left = "; " + poolmap.Room(&p.Page, r.Pool)
 	}
 	p.Line("  %s affected, %d unchanged%s", term.Plural(r.Total, "lease"), r.Unchanged, left)
 	gives, takes := "it drained, and gives again", "are this pool's now"

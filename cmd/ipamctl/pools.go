@@ -65,14 +65,14 @@ func (p *page) drawPools(pools []api.Pool) {
 	rows := make([][]string, len(pools))
 	outside := false
 	for i, pool := range pools {
-		left := term.Count(available(pool))
-		if available(pool) == 0 {
+		left := term.Count(poolmap.Available(pool))
+		if poolmap.Available(pool) == 0 {
 			left = p.Bad(left)
 		}
 		outside = outside || pool.Outside > 0
 		rows[i] = []string{
 			term.Word(pool.Name), term.Word(pool.Prefix), term.Maybe(pool.Gateway), term.Word(pool.Bridge), p.poolState(pool.State),
-			fmt.Sprint(pool.Outside), term.Count(pool.Size), left, cmp.Or(strings.Join(p.held(pool), ", "), "-"),
+			fmt.Sprint(pool.Outside), term.Count(pool.Size), left, cmp.Or(strings.Join(poolmap.Held(&p.Page, pool), ", "), "-"),
 		}
 	}
 	if !outside && !p.wide {
@@ -103,19 +103,6 @@ func (p *page) poolState(s api.PoolState) string {
 		return term.Maybe(string(s))
 	}
 	return p.Warn(term.Word(string(s)))
-}
-
-// held is how many addresses of a pool are in each state.
-func (p *page) held(pool api.Pool) (all []string) {
-	for _, s := range poolmap.States() {
-		if n := pool.ByState[s]; n > 0 {
-			all = append(all, term.Count(uint64(n))+" "+p.state(api.State(s)))
-		}
-	}
-	if pool.Kept > 0 {
-		all = append(all, term.Count(pool.Kept)+" kept")
-	}
-	return all
 }
 
 // poolNames names each pool once, in order.
@@ -197,8 +184,8 @@ func (p *page) drawPool(pool api.Pool) {
 		[2]string{"labels", labels(pool.Labels)},
 		[2]string{"warm", drawWarm(pool.Warm)},
 		[2]string{"slots", p.drawSlots(pool.Slots)},
-		[2]string{"room", p.room(pool)},
-		[2]string{"holds", strings.Join(p.held(pool), ", ")},
+		[2]string{"room", poolmap.Room(&p.Page, pool)},
+		[2]string{"holds", strings.Join(poolmap.Held(&p.Page, pool), ", ")},
 		[2]string{"outside", optional(pool.Outside)},
 	)
 	p.drawNotReady([]api.Pool{pool})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/holding"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -155,7 +156,7 @@ func (r releasing) ids(ctx context.Context, c *ctl, ipamd *client.Client, args [
 		}
 		before := len(ids)
 		for _, l := range list.Leases {
-			if held(l.State) || l.State == api.Releasing {
+			if holding.Held(l.State) || l.State == api.Releasing {
 				ids = append(ids, l.ID)
 			}
 		}

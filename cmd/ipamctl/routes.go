@@ -182,5 +182,5 @@ func (c *ctl) json(v any) error {
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	return c.line(escape(string(line), func(r rune) string { return fmt.Sprintf(`\u%04x`, r) }))
+	return c.line(term.EscapeJSON(string(line)))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/internal/build"
+	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -92,7 +93,7 @@ func (p *page) drawStatus(s statusAnswer) {
 	}
 	if len(s.Pools) > 0 {
 		p.Heading("Pools")
-		p.drawBars(s.Pools)
+		poolmap.Bars(&p.Page, s.Pools, p.unicode)
 		if s.Ready { // else it is above
 			p.drawNotReady(s.Pools)
 		}

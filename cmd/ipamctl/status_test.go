@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -83,49 +82,6 @@ func TestStatusAlphabet(t *testing.T) {
 		if got := strings.Contains(s.out.String(), "█"); got != c.unicode || strings.Contains(s.out.String(), "[##") == c.unicode {
 			t.Errorf("%v: Unicode %v, want %v:\n%s", c.env, got, c.unicode, s.out.String())
 		}
-	}
-}
-
-// Each kind of address that a pool holds has a cell at least, and together
-// they are as wide as the bar.
-func TestCells(t *testing.T) {
-	for _, c := range []struct {
-		name                     string
-		use, back, quarant, free uint64
-		want                     string
-	}{
-		{"nothing", 0, 0, 0, 0, "[0 0 0 0]"},
-		{"all free", 0, 0, 0, 253, "[0 0 0 10]"},
-		{"full", 253, 0, 0, 0, "[10 0 0 0]"},
-		{"one of an IPv6 /64", 1, 0, 1, math.MaxUint64 - 2, "[1 0 1 8]"},
-		{"one left", 252, 0, 0, 1, "[9 0 0 1]"},
-		{"all halves round up", 5, 5, 5, 5, "[2 2 3 3]"},
-		{"thirds", 1, 1, 0, 1, "[4 3 0 3]"},
-	} {
-		parts := []share{{n: c.use}, {n: c.back}, {n: c.quarant}, {n: c.free}}
-		if got := fmt.Sprint(cells(parts, 10)); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
-	for _, c := range []struct {
-		free, size uint64
-		want       string
-	}{{0, 0, "-"}, {4, 4, "0%"}, {0, 4, "100%"}, {1, 1000, "99%"}, {999, 1000, "<1%"}, {2, 4, "50%"}} {
-		if got := percent(api.Pool{Free: c.free, Size: c.size}); got != c.want {
-			t.Errorf("%d of %d free: %s, want %s", c.free, c.size, got, c.want)
-		}
-	}
-}
-
-// A runner that gave each address once and rests is idle: what has rested is
-// available, whether the book still has its row or not.
-func TestRestedAddressesAreAvailable(t *testing.T) {
-	idle := api.Pool{Size: 10, Free: 0, Available: 8, ByState: map[string]int{"cooling": 9, "bound": 1}}
-	if got := percent(idle); got != "20%" {
-		t.Errorf("%s of an idle pool cannot be given", got)
-	}
-	if got := fmt.Sprint(cells(shares(idle), 10)); got != "[1 1 0 0 8]" {
-		t.Errorf("the bar of an idle pool is %s", got)
 	}
 }
 
