@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 )
 
 var (
@@ -44,7 +45,7 @@ type ConflictError struct{ Skipped []Skipped }
 
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%v: %d addresses in a row are in use on the wire: %s",
-		ErrConflictLimit, len(e.Skipped), strings.Join(texts(e.Addrs()), ", "))
+		ErrConflictLimit, len(e.Skipped), strings.Join(ipam.Texts(e.Addrs()), ", "))
 }
 
 func (e *ConflictError) Unwrap() error { return ErrConflictLimit }
@@ -71,11 +72,3 @@ func (e *EvidenceError) Error() string {
 }
 
 func (e *EvidenceError) Unwrap() error { return ErrEvidence }
-
-func texts(addrs []netip.Addr) []string {
-	out := make([]string, len(addrs))
-	for i, a := range addrs {
-		out[i] = a.String()
-	}
-	return out
-}

@@ -19,6 +19,18 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
+// startInside starts a process that sleeps in a namespace, until the test ends. It may not have entered it yet.
+func startInside(t *testing.T, ns *nstest.NS) *exec.Cmd {
+	t.Helper()
+	inside := exec.Command("ip", "netns", "exec", ns.Name(), "sleep", "600")
+	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := inside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = inside.Process.Kill(); _ = inside.Wait() })
+	return inside
+}
+
 // TestG13NetnsPathsThatAreNone: root opens nothing but network namespaces, and in
 // their folders only.
 func TestG13NetnsPathsThatAreNone(t *testing.T) {
@@ -30,12 +42,7 @@ func TestG13NetnsPathsThatAreNone(t *testing.T) {
 	leads := func(path string) string { return "veth1 is a port of rt0 and leads into " + path }
 
 	// Those that are named rightly.
-	inside := exec.Command("ip", "netns", "exec", p.NS.Name(), "sleep", "600")
-	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := inside.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = inside.Process.Kill(); _ = inside.Wait() })
+	inside := startInside(t, p.NS)
 	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
 	realtest.Eventually(t, time.Minute, "the process is inside", func() bool {
 		id, err := v.NetnsID(context.Background(), process)
@@ -113,12 +120,7 @@ func TestG13SymbolicLinksToNetns(t *testing.T) {
 	p := ns.Port("rt0")
 	dir := t.TempDir()
 	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{dir} })
-	inside := exec.Command("ip", "netns", "exec", p.NS.Name(), "sleep", "600")
-	inside.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := inside.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = inside.Process.Kill(); _ = inside.Wait() })
+	inside := startInside(t, p.NS)
 	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
 	realtest.Eventually(t, time.Minute, "the process is inside", func() bool {
 		got, _ := v.Plugged(context.Background(), "", time.Time{}, process)

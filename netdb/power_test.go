@@ -259,24 +259,31 @@ func (l *life) pass(t *testing.T, v *verdict, seed uint64, goOn func() bool,
 	}
 }
 
+// openOn opens the book on what a power loss left; done closes it and removes that.
+func (l *life) openOn(in string, image faultfs.Image) (b *netdb.Book, done func() error, err error) {
+	dir := filepath.Join(in, "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	if err = lay(image, dir); err == nil {
+		b, err = netdb.Open(filepath.Join(dir, "book.db"), l.opts)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return b, func() error { return errors.Join(b.Close(), os.RemoveAll(dir)) }, nil
+}
+
 // judge opens the book on what a power loss left, when the first acked memos had
 // been acknowledged. It must open, be consistent, be
 // just as it was at some moment, and go on working. lost reports that the
 // moment is older than what was acknowledged.
 func (l *life) judge(in string, image faultfs.Image, acked int) (lost bool, err error) {
-	dir := filepath.Join(in, "disk")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := lay(image, dir); err != nil {
-		return false, err
-	}
-	b, err := netdb.Open(filepath.Join(dir, "book.db"), l.opts)
+	b, done, err := l.openOn(in, image)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	defer func() { err = errors.Join(err, done()) }()
 	if found, err := b.Check(ctx); err != nil || len(found) > 0 {
 		return false, fmt.Errorf("%v, %w", found, err)
 	}

@@ -3,7 +3,6 @@ package netdb_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -131,19 +130,11 @@ func TestL16PowerLossInAnAdoption(t *testing.T) {
 
 	old, adopted := 0, 0
 	v := l.cutAt(t, 0, func(n int, _ faultfs.Op) bool { return n >= began }, func(in string, image faultfs.Image, acked int) (lost bool, err error) {
-		dir := filepath.Join(in, "disk")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return false, err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		if err := lay(image, dir); err != nil {
-			return false, err
-		}
-		b, err := netdb.Open(filepath.Join(dir, "book.db"), l.opts)
+		b, done, err := l.openOn(in, image)
 		if err != nil {
 			return false, err
 		}
-		defer func() { err = errors.Join(err, b.Close()) }()
+		defer func() { err = errors.Join(err, done()) }()
 		found, err := b.Check(ctx)
 		switch now := b.Holding(); {
 		case err != nil || len(found) > 0:

@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,17 +89,7 @@ func TestDiagnose(t *testing.T) {
 			}
 			tt.spoil(&w)
 			found := Diagnose(w)
-			var got []string
-			for _, f := range found {
-				kind := f.Kind
-				if f.Addr.IsValid() {
-					kind = fmt.Sprint(f.Kind, " ", f.Addr)
-				}
-				got = append(got, kind)
-				if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
-					t.Errorf("%s says %q, since %v, mended by %q", kind, f.Detail, f.Since, f.Repair)
-				}
-			}
+			got := kinds(t, found)
 			if !slices.Equal(got, tt.want) {
 				t.Fatalf("found %q, want %q", got, tt.want)
 			}

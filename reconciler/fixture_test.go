@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/ipam/ipamtest"
 )
 
 // The tests of this package describe worlds in lines: what the book says, what
@@ -106,13 +107,8 @@ func neverSeen(l *ipam.Lease)          { l.Plug = ipam.Plug{Boot: boot.BootID, U
 func neverLookedFor(l *ipam.Lease)     { l.Plug = ipam.Plug{} }
 func nextEra(w *world)                 { w.now.BootID += "+1234abcd" }
 func mac(m string) func(*ipam.Lease)   { return func(l *ipam.Lease) { l.MAC = m } }
-func containers(ids ...string) func(*ipam.Lease) {
-	return func(l *ipam.Lease) {
-		for _, id := range ids {
-			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
-		}
-	}
-}
+
+var containers = ipamtest.Records
 
 // stopping is how the owner of a paused lease pauses it, who was not seen to have done it.
 func stopping(addr string, mode ipam.SleepMode) line {

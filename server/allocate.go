@@ -87,7 +87,7 @@ func (h *leases) allocate(c *call) (int, any, error) {
 		Leases:   make([]api.Lease, len(given.Leases)),
 		Networks: make([]api.Network, len(given.Leases)),
 		Existing: given.Existing, EarlyReuse: given.EarlyReuse,
-		Skipped: skipped(given.Skipped), Claimed: skipped(given.Claimed), Unprobed: texts(given.Unprobed),
+		Skipped: skipped(given.Skipped), Claimed: skipped(given.Claimed), Unprobed: ipam.Texts(given.Unprobed),
 		Revision: h.book.Rev(), Epoch: h.book.Epoch(),
 	}
 	if slot := given.Slot; slot != nil {
@@ -99,7 +99,7 @@ func (h *leases) allocate(c *call) (int, any, error) {
 		reply.Networks[i] = h.network(pool)
 		if made, prefix, is := madeOf(given, l); is {
 			reply.Leases[i], reply.Networks[i] = h.wire(l, prefix.Bits()), h.madeBy(made)
-			reply.Networks[i].DNS = texts(pool.DNS)
+			reply.Networks[i].DNS = ipam.Texts(pool.DNS)
 		}
 	}
 	for _, l := range given.Leases {

@@ -71,6 +71,12 @@ func startCrowd(t *testing.T, rig *servertest.Rig, as *syscall.SysProcAttr, says
 	cmd := exec.Command("/proc/self/exe", says, fmt.Sprint(size))
 	cmd.Env = []string{asCrowd + "=" + rig.Socket}
 	cmd.SysProcAttr = as
+	startPeer(t, cmd)
+}
+
+// startPeer starts a process and returns once it has said a line. It ends when it is asked to, or with the test.
+func startPeer(t *testing.T, cmd *exec.Cmd) (leave func()) {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -83,15 +89,17 @@ func startCrowd(t *testing.T, rig *servertest.Rig, as *syscall.SysProcAttr, says
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	leave = sync.OnceFunc(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the crowd: %v", err)
+			t.Errorf("%v: %v", cmd.Env, err)
 		}
 	})
+	t.Cleanup(leave)
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
+	return leave
 }
 
 // TestGreedyPeer is S2: whatever a crowd does on more connections than there

@@ -62,29 +62,7 @@ func startGreedy(t *testing.T, rig *servertest.Rig, most int) (leave func()) {
 	cmd := exec.Command("/proc/self/exe", strconv.Itoa(most))
 	cmd.Env = []string{asGreedy + "=" + rig.Socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	leave = sync.OnceFunc(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the greedy one: %v", err)
-		}
-	})
-	t.Cleanup(leave)
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	return leave
+	return startPeer(t, cmd)
 }
 
 // An observed is the verbs of the calls that have ended, in that order, without

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"net/netip"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -151,7 +150,7 @@ func moveOf(c ipam.Change) api.Change {
 func (h *view) pool(u ipam.Usage) api.Pool {
 	p := api.Pool{
 		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
-		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
+		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: ipam.Texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
 		MTU: u.Pool.MTU, Cooldown: api.LastingIfAny(u.Pool.Cooldown), CooldownMin: api.LastingIfAny(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
 	}
@@ -195,7 +194,7 @@ func byState(counts map[ipam.State]int) map[string]int {
 
 // network is what the interface needs beside its address.
 func (h *view) network(p *ipam.Pool) api.Network {
-	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, h.mtu(p.Bridge)), DNS: texts(p.DNS)}
+	n := api.Network{Bridge: p.Bridge, MTU: cmp.Or(p.MTU, h.mtu(p.Bridge)), DNS: ipam.Texts(p.DNS)}
 	if p.Gateway.IsValid() {
 		n.Gateway = p.Gateway.String()
 		all := "0.0.0.0/0"
@@ -219,14 +218,6 @@ func routes(all []ipam.Route) []api.Route {
 	var out []api.Route
 	for _, r := range all {
 		out = append(out, api.Route{Destination: r.Destination.String(), Via: r.Via.String()})
-	}
-	return out
-}
-
-func texts(addrs []netip.Addr) []string {
-	var out []string
-	for _, a := range addrs {
-		out = append(out, a.String())
 	}
 	return out
 }

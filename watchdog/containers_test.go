@@ -9,26 +9,16 @@ import (
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/ipam/ipamtest"
 	"github.com/ipamd/ipamd/workload"
 )
 
 // born makes a lease of one boot, so many seconds after it.
 func born(id, sandbox string, at int, change ...func(*ipam.Lease)) *ipam.Lease {
-	l := &ipam.Lease{ID: id, Rev: 7, Sandbox: sandbox, UID: sandbox, PoolUID: "p", Interface: "eth0", State: ipam.Bound,
-		Created: ipam.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
-	for _, c := range change {
-		c(l)
-	}
-	return l
+	return ipamtest.Bound(id, sandbox, sandbox, at, change...)
 }
 
-func records(ids ...string) func(*ipam.Lease) {
-	return func(l *ipam.Lease) {
-		for _, id := range ids {
-			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
-		}
-	}
-}
+var records = ipamtest.Records
 
 func names(all []Container) string {
 	var out []string

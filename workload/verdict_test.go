@@ -9,25 +9,13 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/ipam/ipamtest"
 )
 
-// began makes a bound lease of one boot, so many seconds after it.
-func began(id, sandbox, uid string, at int, change ...func(*ipam.Lease)) *ipam.Lease {
-	l := &ipam.Lease{ID: id, Sandbox: sandbox, UID: uid, PoolUID: "p", Interface: "eth0", State: ipam.Bound,
-		Created: ipam.Stamp{Wall: time.Unix(int64(at), 0), BootID: "one", Boottime: time.Duration(at) * time.Second}}
-	for _, c := range change {
-		c(l)
-	}
-	return l
-}
-
-func records(ids ...string) func(*ipam.Lease) {
-	return func(l *ipam.Lease) {
-		for _, id := range ids {
-			l.Containers = append(l.Containers, ipam.Container{Namespace: "default", ID: id})
-		}
-	}
-}
+var (
+	began   = ipamtest.Bound
+	records = ipamtest.Records
+)
 
 func released(l *ipam.Lease)  { l.State = ipam.Releasing }
 func cools(l *ipam.Lease)     { l.State = ipam.Cooling }

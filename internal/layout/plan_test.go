@@ -98,6 +98,7 @@ var rooms = []room{
 	{"internal/share", nil, "it does what it is given, once for all that wait, or one at a time"},
 	{"internal/faultfs", []string{"internal/realtest"}, "a disk knows nothing of what is written on it"},
 	{"internal/ownertest", []string{"internal/realtest"}, "the same for the owner's: it runs the program, and imports none of it"},
+	{"ipam/ipamtest", []string{"ipam"}, "leases for tests of rooms that have no book"},
 	{"netdb/netdbtest", []string{"ipam", "netdb"}, "books for tests"},
 	{"server/servertest", []string{"allocator", "api", "census", "ipam", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket", "wake", "watchdog", "workload"}, "servers for tests"},
 }
@@ -147,7 +148,7 @@ var weights = []weight{
 	{"reconciler", []string{"modernc.org"}, "the same"},
 	{"allocator", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "its tests need neither a kernel nor a runtime"},
 	{"server", []string{"github.com/vishvananda", "github.com/mdlayher", "github.com/containerd"}, "the same"},
-	{"cmd/ipamd", []string{"testing", "netdb/netdbtest", "server/servertest", "internal/realtest", "internal/doctest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs"},
+	{"cmd/ipamd", []string{"testing", "ipam/ipamtest", "netdb/netdbtest", "server/servertest", "internal/realtest", "internal/doctest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs"},
 		"what makes tests is no part of a daemon"},
 	{"cmd/ipamctl", []string{"testing", "internal/realtest"}, "nor of a tool"},
 }
