@@ -79,6 +79,9 @@ func (a *Allocator) restore(ctx context.Context, who ipam.Who, l *ipam.Lease, wh
 		}
 	}
 	b.Gone = nil
+	if len(b.Containers) == 0 && b.Netns == "" && b.HostInterface == "" && b.MAC == "" {
+		return nil, false, errPlaceless
+	}
 	back, err = a.Book.Adopt(ctx, who, ipam.Adoption{Addr: l.Addr, Rev: l.Rev, ID: l.ID, Sandbox: l.Sandbox, UID: l.UID,
 		Interface: l.Interface, Binding: b})
 	if owned := new(ipam.OwnedError); errors.As(err, &owned) {
@@ -86,6 +89,11 @@ func (a *Allocator) restore(ctx context.Context, who ipam.Who, l *ipam.Lease, wh
 	}
 	return back, probed, err
 }
+
+// errPlaceless means that a lease of before a rebuild records nothing of its workload, as one that was never bound,
+// and that the call names nothing either. What quarantine gives back is bound, so there is nothing to bind it to: a
+// bind that names the lease and a place gives it back.
+var errPlaceless = errors.New("nothing says where it is used")
 
 // plug is the port and the MAC of the one namespace that has an address.
 func plug(seen []census.Sighting) (port, mac string) {
@@ -120,6 +128,8 @@ func (c *call) reclaim(ctx context.Context, p *ipam.Pool) (*ipam.Lease, error) {
 		return back, nil
 	case errors.Is(err, ipam.ErrState) || errors.Is(err, ipam.ErrStale):
 		return c.held(ctx, p) // called twice at once
+	case errors.Is(err, errPlaceless):
+		return nil, nil // it stays in quarantine
 	case errors.Is(err, ipam.ErrTaken) && !c.req.Address.IsValid(), errors.Is(err, ipam.ErrInvalid):
 		c.Log.Warn("the owner does not get its address of the former book back", "addr", l.Addr, "sandbox", l.Sandbox, "lease", l.ID, "err", err)
 		return nil, nil

@@ -3,8 +3,10 @@ package allocator
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ipamd/ipamd/census"
@@ -77,5 +79,33 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 				t.Errorf("got %+v, %v, want it refused", r, err)
 			}
 		})
+	}
+}
+
+// The owner of a lease that was reserved and never bound before a rebuild gets another address, and nothing is wrong
+// with that: no witness sees it, and nothing says what its address could be bound to.
+func TestAFormerLeaseThatWasNeverBoundIsPassedOver(t *testing.T) {
+	a, _ := newSlow(t)
+	var log strings.Builder
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
+	former := ipam.Lease{Addr: netip.MustParseAddr("10.8.64.9"), ID: "01a1fdb6-0028-705b-b6df-154185e9c682", State: ipam.Reserved, Sandbox: "a", UID: "a", Interface: "eth0"}
+	evidence, err := json.Marshal([]census.Sighting{{Addr: former.Addr, Witness: census.Book}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Book.QuarantineFormer(ctx, Who(ipam.ByOperator, ipam.Rebuilt), &former, evidence); err != nil {
+		t.Fatal(err)
+	}
+	a.former = formers(a.Book)
+	r, err := a.Allocate(ctx, Request{Sandbox: "a"})
+	if err != nil || r.Existing || r.Leases[0].Addr == former.Addr || log.Len() > 0 {
+		t.Fatalf("got %+v, %v; the log has %s", r, err, &log)
+	}
+	row, err := a.Book.Lease(former.ID)
+	if err != nil || row.State != ipam.Quarantined {
+		t.Errorf("its row is %+v, %v", row, err)
+	}
+	if back, err := a.Reclaim(ctx, Who(ipam.ByClient, "bind"), former.ID, ipam.Binding{HostInterface: "veth1"}); !errors.Is(err, ipam.ErrState) {
+		t.Errorf("a bind while the owner has another: %+v, %v", back, err)
 	}
 }
