@@ -24,6 +24,7 @@ type report struct {
 	failed  map[string]error // by scope
 	whole   error            // why nothing is complete; nil once everything was read
 	posted  string           // the silence that the board has
+	absent  bool             // which is for a bridge that is not there, as the log says once for all witnesses
 	started bool
 }
 
@@ -120,13 +121,14 @@ func (r *report) post(anew bool) error {
 		r.board.Silence(r.name, err)
 	}
 	// That nothing is read yet at the start, nor any more at the end, is no news.
-	switch expected := errors.Is(err, errUnread) || errors.Is(err, ErrClosed); {
-	case text == r.posted || expected:
+	expected, absent := errors.Is(err, errUnread) || errors.Is(err, ErrClosed), errors.Is(err, census.ErrNoBridge)
+	switch {
+	case text == r.posted || expected || absent || r.absent && err == nil:
 	case err != nil:
 		r.log.Warn("witness is silent", "witness", r.name, "bridge", r.bridge, "reason", err)
 	case r.posted != errUnread.Error():
 		r.log.Info("witness answers again", "witness", r.name, "bridge", r.bridge)
 	}
-	r.posted, r.started = text, true
+	r.posted, r.started, r.absent = text, true, absent
 	return err
 }

@@ -107,6 +107,9 @@ func TestSessions(t *testing.T) {
 	sick.status.Book.ReadOnly = "disk full"
 	sick.status.UnreadableRows = 2
 	sick.status.Silent = []api.Silence{{Witness: "runtime", Reason: "dial /run/containerd/containerd.sock: connection refused", Since: before(90 * time.Second)}}
+	for i, witness := range []string{"netns", "host", "neighbour", "probe"} {
+		sick.status.Silent = append(sick.status.Silent, api.Silence{Witness: witness, Reason: "rt0 is missing, so nothing is known of what was on it", Since: before(time.Duration(i+1) * time.Minute)})
+	}
 	sick.status.LastConflict, sick.status.LastConflictStands = &sick.changes[0], true
 	sick.findings = []api.Finding{
 		{Kind: "foreign", Address: "10.8.64.7", LeaseID: id(7), Detail: "seen by netns on veth9, no lease explains it", Since: before(3 * time.Hour), Repair: "ipamctl whois 10.8.64.7"},

@@ -139,9 +139,29 @@ func (p *page) drawPlumb(s *api.PlumbStatus) []string {
 	return []string{"not made: " + term.Sentence(s.Why)}
 }
 
+// drawSilent is a line for each reason, such as a bridge that is not there, with the witnesses that are silent for it.
 func (p *page) drawSilent(silent []api.Silence) {
-	part(p, "Silent witnesses", term.Wrapping("WITNESS", "SINCE", "REASON"), silent, func(w api.Silence) []string {
-		return []string{p.Warn(term.Word(w.Witness)), p.ago(w.Since), term.Sentence(w.Reason)}
+	type line struct {
+		api.Silence
+		of []string
+	}
+	var lines []*line
+	for _, w := range silent {
+		i := slices.IndexFunc(lines, func(l *line) bool { return l.Reason == w.Reason })
+		if i < 0 {
+			i, lines = len(lines), append(lines, &line{Silence: w})
+		}
+		lines[i].of = append(lines[i].of, term.Word(w.Witness))
+		if w.Since.Before(lines[i].Since) {
+			lines[i].Since = w.Since
+		}
+	}
+	part(p, "Silent witnesses", term.Wrapping("WITNESS", "SINCE", "REASON"), lines, func(l *line) []string {
+		who := strings.Join(l.of, ", ")
+		if len(l.of) > 1 {
+			who = fmt.Sprintf("%d: %s", len(l.of), who)
+		}
+		return []string{p.Warn(who), p.ago(l.Since), term.Sentence(l.Reason)}
 	})
 }
 

@@ -18,6 +18,20 @@ func TestAMissingBridgeIsOneCause(t *testing.T) {
 	if strings.Contains(w.log.String(), "ready to allocate") {
 		t.Error("the log says that it is ready")
 	}
+	for _, line := range strings.Split(w.log.String(), "\n") {
+		if strings.Contains(line, "level=WARN") && !strings.Contains(line, `msg="bridge is not ready"`) && !strings.Contains(line, "cannot allocate yet") {
+			t.Errorf("a warning beside the cause: %s", line)
+		}
+	}
+	silent := w.status().Silent
+	for _, s := range silent {
+		if s.Reason != silent[0].Reason { // ipamctl has a line for each
+			t.Errorf("one cause has two reasons: %q, %q", silent[0].Reason, s.Reason)
+		}
+	}
+	if len(silent) != 4 {
+		t.Errorf("silent are %+v", silent)
+	}
 	if why := w.status().NotReady; len(why) != 1 || !strings.Contains(why[0], "rt0 is missing") {
 		t.Errorf("not ready because of %q", why)
 	}
