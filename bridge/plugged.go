@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -174,7 +175,7 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 	if hostInterface != "" {
 		index = s.linkIndex(ctx, hostInterface)
 	}
-	fd, inode := s.inodeAt(ctx, netns)
+	fd, inode, _ := s.inodeAt(ctx, netns)
 	if fd >= 0 {
 		_ = s.within(ctx, func(k *rtnl.Socket) error {
 			_, err := rtnl.IDOf(k, fd)
@@ -185,20 +186,24 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 }
 
 // inodeAt opens the namespace at a path, which the caller closes, and returns its inode. The file is -1 where there
-// is none, and the inode 0 where it is not known.
-func (s *lookups) inodeAt(ctx context.Context, path string) (fd int, inode uint64) {
+// is none, or none is looked for; an error means that it is not known.
+func (s *lookups) inodeAt(ctx context.Context, path string) (fd int, inode uint64, err error) {
 	if path == "" {
-		return -1, 0
+		return -1, 0, nil
 	}
-	fd, err := s.paths.Open(ctx, path)
+	fd, err = s.paths.Open(ctx, path)
+	if errors.Is(err, nspath.ErrRefused) {
+		return -1, 0, nil
+	}
 	if err != nil || fd < 0 {
-		return -1, 0
+		return -1, 0, err
 	}
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil {
-		inode = st.Ino
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return -1, 0, fmt.Errorf("look at %s: %w", path, err)
 	}
-	return fd, inode
+	return fd, st.Ino, nil
 }
 
 // within asks the kernel, and returns when ctx ends though it does not answer. then is called once it has, or was not

@@ -170,15 +170,15 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
-	fd, now := s.inodeAt(ctx, path)
+	fd, now, err := s.inodeAt(ctx, path)
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
-	if now != inode {
-		return nil, ctx.Err()
+	if err != nil || now != inode {
+		return nil, err
 	}
 	var at []int
-	err := s.within(ctx, func(k *rtnl.Socket) error {
+	err = s.within(ctx, func(k *rtnl.Socket) error {
 		bridge, err := k.LinkByName(s.bridge)
 		if rtnl.IsGone(err) {
 			return nil

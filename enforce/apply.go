@@ -140,23 +140,49 @@ func sameMark(t *nft.Table) string {
 	return ""
 }
 
-// follow makes the table what book and ports say now.
+// follow makes the table what book and ports say now. An error may also be that of a place that the kernel did not say.
 func (k *Keeper) follow(ctx context.Context) error {
 	reading := k.readings.Add(1)
 	leases, rev := k.cfg.Book.Leases()
-	at := make(map[string][]int, len(leases))
-	find := k.finder(ctx, leases)
-	for _, l := range leases {
-		if workload.MayUse(l.State) {
-			at[l.ID] = find(l)
-		}
+	k.mu.Lock()
+	tries := firstTries
+	if k.made {
+		tries = 1
 	}
+	k.mu.Unlock()
+	at, unsaid := places(ctx, leases, tries, k.finder(ctx, leases))
 	k.mu.Lock()
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
 	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
-	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
+	return errors.Join(err, unsaid, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
+}
+
+// firstTries is how often the kernel is asked for a place before the first table is made: memory has none then, and
+// without it a sandbox would lose what an earlier process gave its port.
+const firstTries = 10
+
+// places finds the ports of all leases that may be used on one. The error is that of one that the kernel did not say.
+func places(ctx context.Context, leases []*ipam.Lease, tries int, find func(*ipam.Lease) place) (at map[string]place, unsaid error) {
+	at = make(map[string]place, len(leases))
+	for range tries {
+		unsaid = nil
+		for _, l := range leases {
+			was, asked := at[l.ID]
+			if !workload.MayUse(l.State) || asked && was.err == nil {
+				continue
+			}
+			at[l.ID] = find(l)
+			if err := at[l.ID].err; err != nil {
+				unsaid = fmt.Errorf("find the port of lease %s: %w", l.ID, err)
+			}
+		}
+		if unsaid == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return at, unsaid
 }
 
 // followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
@@ -174,13 +200,13 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 }
 
 // finder finds the ports of many leases, which are all that there are.
-func (k *Keeper) finder(ctx context.Context, all []*ipam.Lease) func(*ipam.Lease) []int {
+func (k *Keeper) finder(ctx context.Context, all []*ipam.Lease) func(*ipam.Lease) place {
 	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	byIndex, byName := map[int]Port{}, map[string]Port{}
 	for _, p := range k.cfg.Kernel.Ports() {
 		byIndex[p.Index], byName[p.Name] = p, p
 	}
-	return func(l *ipam.Lease) []int {
+	return func(l *ipam.Lease) place {
 		var few []Port // those that the lease may mean
 		if p, ok := byIndex[l.Plug.Index]; ok {
 			few = append(few, p)

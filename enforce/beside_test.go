@@ -115,7 +115,7 @@ func TestE3AnEarlierReadingUndoesNoBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.mu.Lock()
-	_ = k.change(t.Context(), func() { k.set(w.leases[0], []int{port.Index}, early) })
+	_ = k.change(t.Context(), func() { k.set(w.leases[0], place{ports: []int{port.Index}}, early) })
 	k.mu.Unlock()
 	if at := k.grants["a"]; len(at) != 1 || at[0].Port != 0 {
 		t.Errorf("the port is gone, and the lease has the rules %+v", at)
@@ -177,10 +177,18 @@ type blocked struct {
 	goOn    chan struct{}
 	unread  error
 	there   bool  // the port of any lease, to the kernel
-	into    error // of looking which ports lead into a namespace: none does
+	into    error // of looking which ports lead into a namespace
+	behind  []int // these do
+	silent  int   // so many looks take too long
 }
 
-func (w *blocked) PortsInto(context.Context, string, uint64) ([]int, error) { return nil, w.into }
+func (w *blocked) PortsInto(context.Context, string, uint64) (at []int, err error) {
+	if w.silent > 0 {
+		w.silent--
+		return nil, context.DeadlineExceeded
+	}
+	return w.behind, w.into
+}
 
 func (w *blocked) IsPort(context.Context, string, int) (bool, error) { return w.there, nil }
 
@@ -277,6 +285,56 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	if err := k.Hold(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
 		t.Errorf("no port leads into its namespace: %v, with the rules %+v", err, k.grants["a"])
 	}
+}
+
+// TestE3ABusyKernelTakesNoRules: a lease is bound by its namespace alone, and the kernel does not say in time which port
+// leads there. Its sandbox keeps the rules that it has, also those of an earlier process, until the kernel says that no port does.
+func TestE3ABusyKernelTakesNoRules(t *testing.T) {
+	t.Parallel()
+	w := &blocked{rev: 1, silent: firstTries - 1}
+	k := w.keeper(t)
+	w.bind("a")
+	inside := *w.leases[0]
+	inside.HostInterface, inside.Netns, inside.Plug = "", "/ns", ipam.Plug{Boot: "boot", Inode: 7}
+	w.leases[0], w.behind = &inside, []int{w.ports[0].Index}
+	has := func(what string, want int) {
+		t.Helper()
+		if len(k.grants["a"]) != want {
+			t.Fatalf("%s it has the rules %+v", what, k.grants["a"])
+		}
+	}
+	k.made, k.held = false, false // the table that there is was made by another process
+	if err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has("after the start", 1)
+	for range 2 {
+		w.silent = 1
+		if err := k.follow(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("that the kernel did not say where it is: %v", err)
+		}
+		has("while the kernel is busy", 1)
+		renewed := *w.leases[0]
+		renewed.Rev++
+		w.leases[0] = &renewed
+	}
+	w.silent = 1
+	if err := k.Hold(t.Context(), "a"); err != nil {
+		t.Log(err) // the second look may say it
+	}
+	has("after a bind while the kernel is busy", 1)
+	w.behind = nil
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	has("when no port leads there", 0)
+	w.behind = []int{w.ports[0].Index}
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.ports, w.silent = nil, 1
+	_ = k.follow(t.Context())
+	has("when its port is gone", 0)
 }
 
 // TestE3ABindWhosePortIsAnothersIsRefused: a lease is bound to a name, and the link that has it is

@@ -53,7 +53,7 @@ func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err erro
 	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	at := k.whereAmong(ctx, l, near, recorded)
 	var without error // why it may have no port
-	if len(at) == 0 && workload.MayUse(l.State) {
+	if len(at.ports) == 0 && workload.MayUse(l.State) {
 		if without = anothers(l, near, k.cfg.Boot, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
 			without = k.unread(ctx, l, unseen)
 		}
@@ -66,13 +66,13 @@ func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err erro
 	err = k.change(ctx, func() {
 		// Run takes in the other ports: a bind does not take longer where there are many.
 		for _, p := range near {
-			if now, is := k.cfg.Kernel.PortNamed(p.Name); is && now.Index == p.Index && slices.Contains(at, p.Index) {
+			if now, is := k.cfg.Kernel.PortNamed(p.Name); is && now.Index == p.Index && slices.Contains(at.ports, p.Index) {
 				k.takePort(p)
 			}
 		}
 		without = errors.Join(without, k.share(l, at, reading))
 	})
-	wrong, came := k.wrong(slices.Values(at)), len(k.refused.came) > 0
+	wrong, came := k.wrong(slices.Values(at.ports)), len(k.refused.came) > 0
 	k.mu.Unlock()
 	if came {
 		broadcast.Wake(k.bound)
@@ -83,9 +83,9 @@ func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err erro
 // share takes in a lease at its ports. A port of them that another sandbox's lease has by the same
 // link is one's alone: what the other's lease says of it is of before, and it keeps its address
 // from all. An error says that it is the other's.
-func (k *Keeper) share(l *ipam.Lease, at []int, reading uint64) (without error) {
+func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (without error) {
 	both := []*ipam.Lease{l}
-	for _, i := range at {
+	for _, i := range at.ports {
 		for _, id := range k.users[i] {
 			if o, err := k.cfg.Book.Lease(id); err == nil && o.UID != l.UID && workload.MayUse(o.State) {
 				both = append(both, o)
@@ -100,12 +100,12 @@ func (k *Keeper) share(l *ipam.Lease, at []int, reading uint64) (without error) 
 		for _, o := range both[1:] {
 			had := portsOf(k.grants[o.ID])
 			if has := having(o, slices.Clone(had)); len(has) < len(had) {
-				k.set(o, has, reading)
-			} else if len(having(l, slices.Clone(at))) < len(at) {
-				without = anothersPort(k.ports[at[0]].Name, o)
+				k.set(o, place{ports: has}, reading)
+			} else if len(having(l, slices.Clone(at.ports))) < len(at.ports) {
+				without = anothersPort(k.ports[at.ports[0]].Name, o)
 			}
 		}
-		at = having(l, at)
+		at.ports = having(l, at.ports)
 	}
 	k.set(l, at, reading)
 	return without

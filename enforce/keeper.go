@@ -193,21 +193,28 @@ func (k *Keeper) near(l *ipam.Lease) []Port {
 	return k.cfg.Kernel.Ports()
 }
 
+// A place is which ports a lease has, by one reading of them.
+type place struct {
+	ports []int
+	err   error // the kernel did not say which ports lead into its namespace
+}
+
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
-func (k *Keeper) whereAmong(ctx context.Context, l *ipam.Lease, ports []Port, recorded workload.Recorded) []int {
-	return Where(l, ports, recorded, func(l *ipam.Lease) []int {
-		if l.Plug.Inode == 0 || !l.Plug.OfBoot(k.cfg.Boot) {
-			return nil
+func (k *Keeper) whereAmong(ctx context.Context, l *ipam.Lease, ports []Port, recorded workload.Recorded) (at place) {
+	at.ports = Where(l, ports, recorded, func(l *ipam.Lease) (into []int) {
+		if l.Plug.Inode != 0 && l.Plug.OfBoot(k.cfg.Boot) {
+			into, at.err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
 		}
-		at, _ := k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode) // none where it could not be told
-		return at
+		return into
 	})
+	return at
 }
 
 // set takes in what a lease is, and where by a reading of the ports. What memory has of a
 // later revision, or of the same by a later reading, stays: Run compares beside binds, and
-// would take away the rules of one that is answered.
-func (k *Keeper) set(l *ipam.Lease, at []int, reading uint64) {
+// would take away the rules of one that is answered. What a busy kernel does not say in time takes
+// no port from a lease: its sandbox may live behind it.
+func (k *Keeper) set(l *ipam.Lease, at place, reading uint64) {
 	if had := k.revs[l.ID]; had > l.Rev || had == l.Rev && k.read[l.ID] > reading {
 		return
 	}
@@ -217,7 +224,10 @@ func (k *Keeper) set(l *ipam.Lease, at []int, reading uint64) {
 		}
 		delete(k.withdrawn, l.ID)
 	}
-	next := Grants(l, at)
+	if at.err != nil && len(at.ports) == 0 {
+		at.ports = slices.DeleteFunc(portsOf(k.grants[l.ID]), func(i int) bool { _, is := k.ports[i]; return !is })
+	}
+	next := Grants(l, at.ports)
 	if !slices.Equal(next, k.grants[l.ID]) {
 		k.drop(l.ID)
 		for _, g := range next {
@@ -330,7 +340,7 @@ func (k *Keeper) world() World {
 
 // compare takes in book and ports as they are now; rev is the revision of leases, and
 // reading that of the ports by which at was found.
-func (k *Keeper) compare(leases []*ipam.Lease, rev int64, at map[string][]int, reading uint64) {
+func (k *Keeper) compare(leases []*ipam.Lease, rev int64, at map[string]place, reading uint64) {
 	k.takePorts()
 	k.takeBridges()
 	there := make(map[string]bool, len(leases))
