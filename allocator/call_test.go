@@ -103,7 +103,7 @@ func TestStrangersBeyondTheShareDoNotStarveThePool(t *testing.T) {
 	}
 }
 
-// Two attempts of one sandbox at once: whoever comes second is answered only
+// Two attempts of one sandbox at once: the second one is answered only
 // what any held lease must pass, so a late cancel of the first attempt leaves
 // the second alone.
 func TestLoserOfTwoAttemptsIsNoted(t *testing.T) {
