@@ -159,7 +159,7 @@ func TestACallerThatLeft(t *testing.T) {
 }
 
 // A report that comes as its caller leaves is answered: the helper waits for it, and with it
-// whoever wants the same port.
+// any other caller that wants the same port.
 func TestAReportAsTheCallerLeaves(t *testing.T) {
 	d := new(desk)
 	taken := make(chan *Job[string, string], 1)
