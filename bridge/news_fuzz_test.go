@@ -38,17 +38,17 @@ func FuzzNews(f *testing.F) {
 		f.Fatal("no news is recorded: ", err)
 	}
 	for _, file := range files {
-		said, err := os.ReadFile(file)
+		output, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(true, said, []byte(nil))
-		f.Add(false, said, []byte(nil))
-		f.Add(false, said, fromSpace(recordedSpace))
-		f.Add(false, said, fromSpace(recordedSpace+1))     // that is not known
-		f.Add(false, said, unix.UnixRights(recordedSpace)) // some other control message
+		f.Add(true, output, []byte(nil))
+		f.Add(false, output, []byte(nil))
+		f.Add(false, output, fromSpace(recordedSpace))
+		f.Add(false, output, fromSpace(recordedSpace+1))     // that is not known
+		f.Add(false, output, unix.UnixRights(recordedSpace)) // some other control message
 	}
-	f.Fuzz(func(t *testing.T, behind bool, said, oob []byte) {
+	f.Fuzz(func(t *testing.T, behind bool, output, oob []byte) {
 		b := known(t)
 		before := b.cfg.Board.(*census.Board).Census()
 		nsid := rtnl.Sender(oob)
@@ -58,7 +58,7 @@ func FuzzNews(f *testing.F) {
 		if behind {
 			nsid = recordedSpace
 		}
-		rtnl.EachMessage(said, func(h rtnl.Header, body []byte) {
+		rtnl.EachMessage(output, func(h rtnl.Header, body []byte) {
 			watched := b.netns.spaces[nsid]
 			began := time.Now()
 			b.receive(nsid, h, body)
@@ -75,7 +75,7 @@ func FuzzNews(f *testing.F) {
 				}
 				a, err := rtnl.ParseAddress(body)
 				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.recent.after(addr.Unmap(), began) {
-					t.Fatalf("%v, %v, was there, and was not seen lately", addr, err)
+					t.Fatalf("%v, %v, was there, and was not seen recently", addr, err)
 				}
 				ours := err != nil || a.Index == recordedBridge || rtnl.Assignable(a.Prefix.Addr())
 				if nsid == rtnl.NoNetns && ours && !b.host.again {
@@ -94,7 +94,7 @@ func FuzzNews(f *testing.F) {
 					t.Fatalf("the news of neighbour %v is passed over", e.Addr)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) &&
 					e.State&unix.NUD_REACHABLE != 0 && !b.recent.after(e.Addr.Unmap(), began):
-					t.Fatalf("neighbour %v was reachable, and was not seen lately", e.Addr)
+					t.Fatalf("neighbour %v was reachable, and was not seen recently", e.Addr)
 				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.neighbour.stale(recordedGuest):
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")
 				}

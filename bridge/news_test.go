@@ -242,7 +242,7 @@ func TestConcurrentUse(t *testing.T) {
 						t.Errorf("probe: %v", err)
 					}
 					if addr == "10.8.0.7" && len(a.Seen) == 0 {
-						t.Error("a standing address was dark for a moment")
+						t.Error("a standing address was unseen for a moment")
 					}
 				}
 				v.Status()

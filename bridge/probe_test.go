@@ -173,7 +173,7 @@ func gratuitous(to, from []byte, addr string, op uint16) []byte {
 	return f
 }
 
-// A tap is a raw socket on a link, to hear and say anything.
+// A tap is a raw socket on a link, to receive and say anything.
 type tap struct {
 	t     testing.TB
 	fd    int

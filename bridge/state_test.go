@@ -236,7 +236,7 @@ func TestBridgeIsDeletedAndMadeAgain(t *testing.T) {
 				v.wantUnready("rt0 is missing")
 				v.allSilent("rt0 is missing")
 				if len(v.about("10.8.0.7").Seen) == 0 {
-					t.Error("a missing bridge made what was on it dark")
+					t.Error("a missing bridge made what was on it unseen")
 				}
 				ns.Bridge("rt0", "10.8.0.1/24")
 				v.settle()
@@ -298,7 +298,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// C5: a closed reader is silent, never dark.
+// C5: a closed reader is silent, never unseen.
 func TestC5Close(t *testing.T) {
 	t.Parallel()
 	ns := nstest.New(t)

@@ -17,7 +17,7 @@ import (
 
 var guest4, guest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:8::7")
 
-// FuzzFrames: whoever is on the bridge can send any bytes, cut short, too. Each
+// FuzzFrames: any guest on the bridge can send any bytes, cut short, too. Each
 // frame goes to a socket with the kernel's filter on it and is read from there
 // by the prober, as from the bridge; the socket is no packet socket, so that
 // all frames are to our own MAC for it. Of ARP it begins with the kept frames

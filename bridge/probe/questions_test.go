@@ -36,7 +36,7 @@ func TestQuestions(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		q.note(never)
 		want("asked in the generation before, too long ago", first, false)
-		want("asked in the generation before, lately", second, true)
+		want("asked in the generation before, recently", second, true)
 		for addr := first; len(q.young)+len(q.old) < 1000; addr = addr.Next() {
 			q.note(addr)
 		}

@@ -23,8 +23,8 @@ func FuzzEachMessage(f *testing.F) {
 	f.Add([]byte{3, 0, 0, 0})
 	f.Add([]byte{15, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{17, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
-	for _, said := range recorded(f) {
-		f.Add(said)
+	for _, output := range recorded(f) {
+		f.Add(output)
 	}
 	for _, l := range []Link{
 		{Index: 2, Name: "rt0", Kind: "bridge", VLAN: 7, STP: true, ForwardDelay: 1500, MTU: 1500, MAC: []byte{2, 0, 0, 0, 0, 1}},
@@ -32,15 +32,15 @@ func FuzzEachMessage(f *testing.F) {
 	} {
 		f.Add(datagram(Header{Type: unix.RTM_NEWLINK}, l.body(f)))
 	}
-	f.Fuzz(func(t *testing.T, said []byte) {
-		given := bytes.Clone(said)
+	f.Fuzz(func(t *testing.T, output []byte) {
+		given := bytes.Clone(output)
 		type message struct {
 			Header
 			body []byte
 		}
 		var all []message
-		EachMessage(said, func(h Header, body []byte) { all = append(all, message{h, body}) })
-		if std, err := syscall.ParseNetlinkMessage(said); err == nil {
+		EachMessage(output, func(h Header, body []byte) { all = append(all, message{h, body}) })
+		if std, err := syscall.ParseNetlinkMessage(output); err == nil {
 			same := slices.EqualFunc(all, std, func(a message, b syscall.NetlinkMessage) bool {
 				return a.Header == Header{b.Header.Type, b.Header.Flags, b.Header.Seq} && bytes.Equal(a.body, b.Data)
 			})
@@ -68,7 +68,7 @@ func FuzzEachMessage(f *testing.F) {
 				c.deletes(t)
 			}
 		}
-		if !bytes.Equal(given, said) {
+		if !bytes.Equal(given, output) {
 			t.Fatal("the datagram was changed")
 		}
 	})
@@ -161,12 +161,12 @@ func (c *connection) deletes(t *testing.T) {
 	if err := k.DeleteConnection(*c); !errors.Is(err, unix.EAGAIN) {
 		tooLong(t, len(c.tuple)+len(c.zone)+len(c.ID), err)
 	}
-	said := make([]byte, 1<<18)
-	n, err := unix.Read(theirs, said)
+	output := make([]byte, 1<<18)
+	n, err := unix.Read(theirs, output)
 	if err != nil {
 		t.Fatal(err)
 	}
-	EachMessage(said[:n], func(h Header, body []byte) {
+	EachMessage(output[:n], func(h Header, body []byte) {
 		has := make(map[uint16][]byte)
 		err := attributes(body, sizeofNfgenmsg, func(ad *netlink.AttributeDecoder) { has[ad.Type()] = ad.Bytes() })
 		tuple, named := has[ctaTupleOrig]
@@ -190,11 +190,11 @@ func (c *connection) deletes(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	questions := asking(0)
 	names := slices.Sorted(maps.Keys(questions))
-	said := recorded(f)
+	output := recorded(f)
 	for i, name := range names {
-		f.Add(uint8(i), said[name])
+		f.Add(uint8(i), output[name])
 		var interrupted, unfinished []byte
-		EachMessage(said[name], func(h Header, body []byte) {
+		EachMessage(output[name], func(h Header, body []byte) {
 			if h.Type != unix.NLMSG_DONE {
 				unfinished = append(unfinished, datagram(h, body)...)
 			}
@@ -204,11 +204,11 @@ func FuzzAnswer(f *testing.F) {
 		f.Add(uint8(i), interrupted)
 		f.Add(uint8(i), unfinished)
 	}
-	none := bytes.Clone(said["netns-id"]) // an id that says that there is none
+	none := bytes.Clone(output["netns-id"]) // an id that says that there is none
 	copy(none[len(none)-4:], []byte{0xff, 0xff, 0xff, 0xff})
 	f.Add(uint8(slices.Index(names, "netns-id")), none)
-	f.Fuzz(func(t *testing.T, which uint8, said []byte) {
-		if len(said) > 32<<10 {
+	f.Fuzz(func(t *testing.T, which uint8, output []byte) {
+		if len(output) > 32<<10 {
 			t.Skip("more than the kernel says at once")
 		}
 		name := names[int(which)%len(names)]
@@ -216,7 +216,7 @@ func FuzzAnswer(f *testing.F) {
 		k := &Socket{fd: ours, buf: make([]byte, 64<<10)}
 		const most = 11 // questions: ten tries of one, and another
 		for q := range uint32(most) {
-			if _, err := unix.Write(theirs, renumbered(said, q)); err != nil {
+			if _, err := unix.Write(theirs, renumbered(output, q)); err != nil {
 				break // the queue is full
 			}
 		}
@@ -230,7 +230,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		closed := false
-		EachMessage(said, func(h Header, body []byte) {
+		EachMessage(output, func(h Header, body []byte) {
 			if h.seq != 1 {
 				return
 			}
@@ -253,9 +253,9 @@ func FuzzAnswer(f *testing.F) {
 
 // renumbered has the messages that answer the first question answer a later
 // one, and all others none.
-func renumbered(said []byte, later uint32) []byte {
+func renumbered(output []byte, later uint32) []byte {
 	var out []byte
-	EachMessage(said, func(h Header, body []byte) {
+	EachMessage(output, func(h Header, body []byte) {
 		if h.seq == 1 {
 			h.seq += later
 		} else {

@@ -160,18 +160,18 @@ func TestRecorded(t *testing.T) {
 		return len(now) == len(asking(0))+len(wantedNews())
 	})
 	if *record {
-		for name, said := range now {
-			if err := os.WriteFile(filepath.Join(recordings, name), said, 0o644); err != nil {
+		for name, output := range now {
+			if err := os.WriteFile(filepath.Join(recordings, name), output, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	then := recorded(t)
 	if a, b := slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(then)); !slices.Equal(a, b) {
-		t.Errorf("heard %v, and recorded are %v", a, b)
+		t.Errorf("received %v, and recorded are %v", a, b)
 	}
-	for name, said := range now {
-		if a, b := kinds(said), kinds(then[name]); !slices.Equal(a, b) {
+	for name, output := range now {
+		if a, b := kinds(output), kinds(then[name]); !slices.Equal(a, b) {
 			t.Errorf("%s: messages of the types %v are said, and %v are recorded", name, a, b)
 		}
 	}
@@ -232,8 +232,8 @@ func recorded(t testing.TB) map[string][]byte {
 }
 
 // kinds are the types of the messages in a datagram, each once.
-func kinds(said []byte) (types []uint16) {
-	EachMessage(said, func(h Header, _ []byte) { types = append(types, h.Type) })
+func kinds(output []byte) (types []uint16) {
+	EachMessage(output, func(h Header, _ []byte) { types = append(types, h.Type) })
 	slices.Sort(types)
 	return slices.Compact(types)
 }

@@ -68,18 +68,18 @@ func TestAnswersWithoutTheirObject(t *testing.T) {
 		if ask == nil {
 			t.Fatalf("nobody asks for a %s", name)
 		}
-		for what, said := range map[string][]byte{
+		for what, output := range map[string][]byte{
 			"done":        datagram(Header{Type: unix.NLMSG_ERROR, seq: 1}, make([]byte, 4)),
 			"cut short":   datagram(Header{Type: unix.NLMSG_ERROR, seq: 1}, make([]byte, 3)),
 			"a dump's":    datagram(Header{Type: unix.NLMSG_DONE, seq: 1}, make([]byte, 4)),
 			"nothing yet": nil,
 		} {
 			ours, theirs := pair(t, unix.SOCK_SEQPACKET)
-			if said == nil {
+			if output == nil {
 				if err := unix.Shutdown(theirs, unix.SHUT_WR); err != nil {
 					t.Fatal(err)
 				}
-			} else if _, err := unix.Write(theirs, said); err != nil {
+			} else if _, err := unix.Write(theirs, output); err != nil {
 				t.Fatal(err)
 			}
 			if err := ask(&Socket{fd: ours, buf: make([]byte, 1<<10)}); err == nil || IsGone(err) {
