@@ -126,7 +126,7 @@ func TestScopes(t *testing.T) {
 	want(t, seen(b, three), "netns veth1")
 	b.ReplaceScope(census.Netns, "ns1", nil)
 	want(t, seen(b, three))
-	b.ReplaceScope(census.Netns, "never heard of", nil)
+	b.ReplaceScope(census.Netns, "not known", nil)
 	b.Replace(census.Netns, scopes{"ns3": {at(three, "veth3")}}, nil)
 	want(t, seen(b, two), "host rt0")
 	want(t, seen(b, three), "netns veth3")
@@ -152,7 +152,7 @@ func TestBy(t *testing.T) {
 	}
 }
 
-// What tells most comes first, whoever reported first; an unknown witness is
+// The most specific comes first, whichever reported first; an unknown witness is
 // kept too.
 func TestOrderByWitness(t *testing.T) {
 	b := census.NewBoard()
