@@ -265,8 +265,8 @@ func TestRefusals(t *testing.T) {
 	_, c := start(t, func(cfg *server.Config) { cfg.NotReady = func() []string { return []string{"no census yet"} } })
 	ctx := t.Context()
 	_, err := c.Allocate(ctx, api.AllocateRequest{})
-	var said *api.Error
-	if !errors.Is(err, client.ErrInvalidArgument) || !errors.As(err, &said) || said.Details["field"] != "sandbox" {
+	var message *api.Error
+	if !errors.Is(err, client.ErrInvalidArgument) || !errors.As(err, &message) || message.Details["field"] != "sandbox" {
 		t.Errorf("no sandbox: %v", err)
 	}
 	if errors.Is(err, client.ErrNotFound) {

@@ -34,8 +34,8 @@ func TestPythonExample(t *testing.T) {
 	if err := run.Wait(); err != nil || out.String() != "10.8.64.2/24 on rt0 via 10.8.64.1\ncooling\n" {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	said, err := exec.CommandContext(t.Context(), "python3", "../examples/python/lease.py", "").CombinedOutput()
-	if err == nil || !strings.Contains(string(said), "refused, invalid_argument") {
-		t.Errorf("no name: %v: %s", err, said)
+	message, err := exec.CommandContext(t.Context(), "python3", "../examples/python/lease.py", "").CombinedOutput()
+	if err == nil || !strings.Contains(string(message), "refused, invalid_argument") {
+		t.Errorf("no name: %v: %s", err, message)
 	}
 }
