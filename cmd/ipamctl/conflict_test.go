@@ -32,15 +32,15 @@ func TestStatusNamesAddressesInConflict(t *testing.T) {
 		if code := w.ctl(t, s, "status"); code != exitOK {
 			t.Errorf("exit %d: %s", code, s.err.String())
 		}
-		said := strings.Join(strings.Fields(s.out.String()), " ")
+		output := strings.Join(strings.Fields(s.out.String()), " ")
 		for _, want := range []string{"10 addresses in conflict: two use or claim it", "In conflict: 10 addresses", "10.8.64.2: the runtime shows it claimed by a and b",
 			"10.8.64.36: held by sandbox", "on veth6", "and 2 more: ipamctl doctor", "next: ipamctl whois 10.8.64.2"} {
-			if !strings.Contains(said, want) {
+			if !strings.Contains(output, want) {
 				t.Errorf("%d columns: %q is not in\n%s", width, want, s.out.String())
 			}
 		}
 		for _, none := range []string{"10.8.64.99", "10.8.64.37:"} {
-			if strings.Contains(said, none) {
+			if strings.Contains(output, none) {
 				t.Errorf("%d columns: %q is in\n%s", width, none, s.out.String())
 			}
 		}
@@ -59,14 +59,14 @@ func TestStatusShowsTheLastConflict(t *testing.T) {
 		w.status.LastConflictStands = stands
 		s := &screen{}
 		w.serve(t).ctl(t, s, "status")
-		if said := strings.Join(strings.Fields(s.out.String()), " "); !strings.Contains(said, "Last conflict "+want) {
+		if output := strings.Join(strings.Fields(s.out.String()), " "); !strings.Contains(output, "Last conflict "+want) {
 			t.Errorf("%q is not in\n%s", want, s.out.String())
 		}
 	}
 	w.status.LastConflict.From, w.status.LastConflict.To, w.status.LastConflictStands = api.Bound, api.Bound, true
 	s := &screen{}
 	w.serve(t).ctl(t, s, "status")
-	if said := strings.Join(strings.Fields(s.out.String()), " "); !strings.Contains(said, "10.8.64.7 2m0s ago, it stands: ipamctl whois") {
+	if output := strings.Join(strings.Fields(s.out.String()), " "); !strings.Contains(output, "10.8.64.7 2m0s ago, it stands: ipamctl whois") {
 		t.Errorf("a conflict that stands on a held address is not in\n%s", s.out.String())
 	}
 }
@@ -88,7 +88,7 @@ func TestF28WhoisAndShowBeginWithTheConflict(t *testing.T) {
 	noted.Lease = &lease
 	w.leases[0].Conflict = seen
 	w.serve(t)
-	said := func(args ...string) string {
+	output := func(args ...string) string {
 		s := &screen{}
 		if code := w.ctl(t, s, args...); code != exitOK {
 			t.Fatalf("%v: exit %d: %s", args, code, s.err.String())
@@ -98,7 +98,7 @@ func TestF28WhoisAndShowBeginWithTheConflict(t *testing.T) {
 	const head = "is in conflict: bound, it belongs to web-1, and another uses it"
 	for name, reply := range map[string]api.WhoisReply{"live": live, "noted": noted} {
 		w.whois["10.8.64.2"] = reply
-		got := said("whois", "10.8.64.2")
+		got := output("whois", "10.8.64.2")
 		if !strings.HasPrefix(got, "10.8.64.2 "+head) {
 			t.Errorf("%s: whois begins %.90q", name, got)
 		}
@@ -108,7 +108,7 @@ func TestF28WhoisAndShowBeginWithTheConflict(t *testing.T) {
 			}
 		}
 	}
-	if got := said("show", w.leases[0].Sandbox); !strings.HasPrefix(got, "10.8.64.2/24 "+head) ||
+	if got := output("show", w.leases[0].Sandbox); !strings.HasPrefix(got, "10.8.64.2/24 "+head) ||
 		!strings.Contains(got, "netns stranger port veth9, mac 02:00:00:00:00:99") || !strings.Contains(got, "netns owner port veth1, mac 02:42:0a:08:40:02") {
 		t.Errorf("show says %s", got)
 	}

@@ -219,12 +219,12 @@ func TestF31NoSignOfLife(t *testing.T) {
 			if cancel(); code != exitUnavailable {
 				t.Fatalf("%s: exit %d: %s", line, code, s.err.String()) // the next one waits as long
 			}
-			said := s.err.String()
-			if !strings.Contains(said, "ipamd does not answer: its socket "+w.socket+" is there") || !strings.Contains(said, "systemctl status ipamd, journalctl -u ipamd") {
-				t.Fatalf("%s: it says %q", line, said)
+			output := s.err.String()
+			if !strings.Contains(output, "ipamd does not answer: its socket "+w.socket+" is there") || !strings.Contains(output, "systemctl status ipamd, journalctl -u ipamd") {
+				t.Fatalf("%s: it says %q", line, output)
 			}
 			asked := false
-			for _, sent := range heard(t, queue) {
+			for _, sent := range received(t, queue) {
 				if !strings.HasPrefix(sent, "GET /healthz ") || strings.Count(sent, "HTTP/1.1") != 1 {
 					t.Fatalf("%s: sent %q", line, sent)
 				}
@@ -239,9 +239,9 @@ func TestF31NoSignOfLife(t *testing.T) {
 	}
 }
 
-// heard is what came by each connection that waits in a queue, but for those that say
+// received is what came by each connection that waits in a queue, but for those that say
 // nothing.
-func heard(t *testing.T, queue *net.UnixListener) (sent []string) {
+func received(t *testing.T, queue *net.UnixListener) (sent []string) {
 	t.Helper()
 	for {
 		if err := queue.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -257,13 +257,13 @@ func heard(t *testing.T, queue *net.UnixListener) (sent []string) {
 		if err := conn.SetDeadline(time.Now().Add(3 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		said, err := io.ReadAll(conn)
+		output, err := io.ReadAll(conn)
 		conn.Close()
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // it stays open
 			t.Fatal(err)
 		}
-		if len(said) > 0 {
-			sent = append(sent, string(said))
+		if len(output) > 0 {
+			sent = append(sent, string(output))
 		}
 	}
 }

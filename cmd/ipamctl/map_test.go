@@ -106,12 +106,12 @@ func TestMapOfAFullPoolEnds(t *testing.T) {
 	if n := strings.Count(s.out.String(), "\n"); n > 64+8 {
 		t.Errorf("%d lines", n)
 	}
-	said := regexp.MustCompile(`not drawn: --within (\S+)`).FindStringSubmatch(s.out.String())
-	if said == nil {
+	output := regexp.MustCompile(`not drawn: --within (\S+)`).FindStringSubmatch(s.out.String())
+	if output == nil {
 		t.Fatalf("no way to see the rest:\n%s", s.out.String())
 	}
 	s = &screen{}
-	if code := w.ctl(t, s, "map", "--within", said[1]); code != 0 || strings.Contains(s.out.String(), "not drawn") {
-		t.Errorf("--within %s: exit %d:\n%s", said[1], code, s.out.String())
+	if code := w.ctl(t, s, "map", "--within", output[1]); code != 0 || strings.Contains(s.out.String(), "not drawn") {
+		t.Errorf("--within %s: exit %d:\n%s", output[1], code, s.out.String())
 	}
 }

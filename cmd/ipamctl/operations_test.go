@@ -123,8 +123,8 @@ func TestEachAlertIsExplained(t *testing.T) {
 				continue
 			}
 			alerts[rule.Alert] = true
-			if said := rule.Annotations["runbook"]; said != explain(rule.Alert) || !slices.Contains(kinds, rule.Alert) {
-				t.Errorf("%s leads to %s, or is not explained", rule.Alert, said)
+			if output := rule.Annotations["runbook"]; output != explain(rule.Alert) || !slices.Contains(kinds, rule.Alert) {
+				t.Errorf("%s leads to %s, or is not explained", rule.Alert, output)
 			}
 		}
 	}

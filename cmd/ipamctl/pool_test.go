@@ -67,10 +67,10 @@ func TestAdoptionSessions(t *testing.T) {
 	w.adoption = api.AdoptBookReply{Mismatch: "the book is another runner's", Book: api.BookHolding{RunnerUID: "one", MachineID: "m1", Epoch: epoch}, Host: api.BookHolding{RunnerUID: "two", MachineID: "m2"},
 		Live: 1, Leases: []api.BookLease{{Address: "10.8.64.2", State: api.Bound, Sandbox: "web-1", LeaseID: id(2), Standing: "live"}}, Revision: 812, Epoch: epoch,
 		Refused: 1, Refusals: []api.BookRefusal{{Address: "10.8.64.4", Reason: "its row cannot be read, and stays as it is: labels"}}}
-	said := w.serve(t).session(t, "book adopt")
+	output := w.serve(t).session(t, "book adopt")
 	w.adoption.Refused, w.adoption.Blocked = 2, "configuration: pool other, 10.8.64.0/24: overlaps"
 	w.adoption.Refusals = append(w.adoption.Refusals, api.BookRefusal{Address: "10.8.64.2", State: api.Bound, Sandbox: "web-1", LeaseID: id(2), PoolUID: "p4", NewPoolUID: "p8", Reason: "it is of the book's pool default"})
-	golden(t, "book-adopt", said+w.session(t, "book adopt", "book adopt -q"))
+	golden(t, "book-adopt", output+w.session(t, "book adopt", "book adopt -q"))
 }
 
 // TestPoolRequests: each flag ends in its field; what no flag names stays as it is.
@@ -175,9 +175,9 @@ func TestPoolPreviewFits(t *testing.T) {
 	for _, line := range []string{"pool apply default --family v4 --preview", "pool rm default --family v4 --mode force --preview"} {
 		s := &screen{terminal: true, columns: 80, env: map[string]string{"NO_COLOR": "1"}}
 		w.ctl(t, s, words(line)...)
-		for said := range strings.Lines(s.out.String()) {
-			if n := term.Width(strings.TrimRight(said, "\n")); n > 80 {
-				t.Errorf("%s: a line of %d columns: %q", line, n, said)
+		for output := range strings.Lines(s.out.String()) {
+			if n := term.Width(strings.TrimRight(output, "\n")); n > 80 {
+				t.Errorf("%s: a line of %d columns: %q", line, n, output)
 			}
 		}
 		for _, want := range []string{"10.8.64.0/24", w.effects[1].Address, "outside", "withheld", "ends", "inside"} {

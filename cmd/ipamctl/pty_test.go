@@ -43,8 +43,8 @@ type pty struct {
 	was    unix.Termios // before ipamctl began
 	ended  chan error
 
-	mu   sync.Mutex
-	said bytes.Buffer
+	mu     sync.Mutex
+	output bytes.Buffer
 }
 
 // onTerminal starts ipamctl on a terminal of its own.
@@ -84,7 +84,7 @@ func onTerminal(t *testing.T, columns, rows uint16, args ...string) *pty {
 		for {
 			n, err := master.Read(chunk)
 			p.mu.Lock()
-			p.said.Write(chunk[:n])
+			p.output.Write(chunk[:n])
 			p.mu.Unlock()
 			if err != nil {
 				return
@@ -146,7 +146,7 @@ func (p *pty) modes() unix.Termios {
 func (p *pty) all() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said.String()
+	return p.output.String()
 }
 
 // control is what ipamctl writes that is no text.

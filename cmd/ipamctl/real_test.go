@@ -24,13 +24,13 @@ func TestAgainstTheRealServer(t *testing.T) {
 		t.Helper()
 		s := &screen{}
 		got := w.ctl(t, s, words(line)...)
-		said := s.out.String() + s.err.String()
+		output := s.out.String() + s.err.String()
 		if got != code {
-			t.Errorf("ipamctl %s: exit %d, want %d:\n%s", line, got, code, said)
+			t.Errorf("ipamctl %s: exit %d, want %d:\n%s", line, got, code, output)
 		}
 		for _, want := range says {
-			if !strings.Contains(said, want) {
-				t.Errorf("ipamctl %s: no %q in:\n%s", line, want, said)
+			if !strings.Contains(output, want) {
+				t.Errorf("ipamctl %s: no %q in:\n%s", line, want, output)
 			}
 		}
 		return strings.TrimSpace(s.out.String())
@@ -132,8 +132,8 @@ func TestARefusalNamesTheRoleThatMay(t *testing.T) {
 	} {
 		s := &screen{}
 		code := asNobody(t, func() int { return (&world{socket: rig.Socket}).ctl(t, s, words(line)...) })
-		if said := s.err.String(); code != exitPermission || !strings.Contains(said, hint) || strings.Count(said, "permission denied") != 1 {
-			t.Errorf("%s: exit %d: %s", line, code, said)
+		if output := s.err.String(); code != exitPermission || !strings.Contains(output, hint) || strings.Count(output, "permission denied") != 1 {
+			t.Errorf("%s: exit %d: %s", line, code, output)
 		}
 	}
 }

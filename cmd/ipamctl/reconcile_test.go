@@ -6,7 +6,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// What a script hears of a pass.
+// What a script learns of a pass.
 func TestOutcome(t *testing.T) {
 	did := func(result, failure string) []api.Action {
 		return []api.Action{{Kind: "bind", Result: "done"}, {Kind: "reap", Result: result, Error: failure}}

@@ -51,8 +51,8 @@ func (w *world) session(t *testing.T, lines ...string) string {
 		code := w.ctl(t, s, words(line)...)
 		fmt.Fprintf(&b, "$ ipamctl %s\n%s", line, s.out.String())
 		if s.err.Len() > 0 {
-			for said := range strings.Lines(s.err.String()) {
-				b.WriteString("stderr: " + said)
+			for output := range strings.Lines(s.err.String()) {
+				b.WriteString("stderr: " + output)
 			}
 		}
 		if code != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// Names come from whoever asked for a sandbox. Whatever they hold, nothing
+// Names come from the caller that asked for a sandbox. Whatever they hold, nothing
 // that ipamctl writes in any form may contain a rune that a terminal obeys,
 // and programs still read the very same name.
 func TestNamesCannotInject(t *testing.T) {
@@ -51,9 +51,9 @@ func TestNamesCannotInject(t *testing.T) {
 			for _, form := range []string{"", "-o json", "-o yaml", "-q"} {
 				s := &screen{}
 				w.ctl(t, s, words(line+" "+form)...)
-				for _, said := range []string{s.out.String(), s.err.String()} {
-					if i := strings.IndexFunc(said, obeyed); i >= 0 {
-						t.Errorf("%q reaches the terminal by %s %s: %q", name, line, form, said[max(0, i-20):min(len(said), i+20)])
+				for _, output := range []string{s.out.String(), s.err.String()} {
+					if i := strings.IndexFunc(output, obeyed); i >= 0 {
+						t.Errorf("%q reaches the terminal by %s %s: %q", name, line, form, output[max(0, i-20):min(len(output), i+20)])
 					}
 				}
 				if s.out.Len() == 0 || !strings.HasPrefix(line, "show 0197") {

@@ -34,12 +34,12 @@ func TestHoldings(t *testing.T) {
 	}{
 		"nothing":               {nil, nil},
 		"held still":            {[]api.Change{given, bound}, []Holding{upTo(one, 2, api.Bound)}},
-		"let go, not confirmed": {[]api.Change{given, bound, let}, []Holding{past(upTo(one, 3, api.Releasing))}},
+		"released, not confirmed": {[]api.Change{given, bound, let}, []Holding{past(upTo(one, 3, api.Releasing))}},
 		"two after each other": {[]api.Change{given, bound, let, cooled, free, next}, []Holding{
 			{Lease: "l2", Address: "10.8.64.2", Sandbox: "b", From: at(6), First: 6, Last: 6, Now: api.Reserved},
 			past(upTo(one, 5, api.Free)),
 		}},
-		"let go and adopted again": {[]api.Change{given, bound, let, cooled, adopted}, []Holding{
+		"released and adopted again": {[]api.Change{given, bound, let, cooled, adopted}, []Holding{
 			{Lease: "l1", Address: "10.8.64.2", Sandbox: "a", From: at(5), First: 5, Last: 5, Now: api.Bound},
 			past(upTo(one, 4, api.Cooling)),
 		}},
