@@ -6,8 +6,8 @@ import "flag"
 // something of ipamd, and are judged. `make storm` sets it.
 var alone = flag.Bool("alone", false, "nothing else runs on the machine: times are judged")
 
-// turns is how often a flood and its control are taken in turn.
-func turns() int {
+// cycles is how often a flood and its control alternate.
+func cycles() int {
 	if *alone {
 		return floodRounds
 	}

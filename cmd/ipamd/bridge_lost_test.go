@@ -208,7 +208,7 @@ func (h *holders) drop(addr string) {
 type caller struct {
 	*world
 	name    string
-	turn    int
+	step    int
 	port    *nstest.Port
 	held    *holders
 	gone    *atomic.Int64
@@ -217,8 +217,8 @@ type caller struct {
 
 // cycle is one sandbox's life, or one refusal.
 func (c *caller) cycle() error {
-	c.turn++
-	name := fmt.Sprint(c.name, "-", c.turn)
+	c.step++
+	name := fmt.Sprint(c.name, "-", c.step)
 	before := c.gone.Load()
 	r, err := c.client.Allocate(ctx, api.AllocateRequest{Sandbox: name})
 	missing := before%2 == 1 && c.gone.Load() == before

@@ -82,7 +82,7 @@ func TestR4ChurnUnderPasses(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty)
-		const leases, names, turns = 3, 32, 30
+		const leases, names, cycles = 3, 32, 30
 		var held []api.Lease
 		var there [leases]string
 		for i := range leases {
@@ -111,7 +111,7 @@ func TestR4ChurnUnderPasses(t *testing.T) {
 			ended <- err
 		}()
 		// However slow passes are, so many meet the churn.
-		for turn := 0; turn < turns || passes.Load() < turns && len(ended) == 0; turn++ {
+		for step := 0; step < cycles || passes.Load() < cycles && len(ended) == 0; step++ {
 			for i := range leases {
 				next := fmt.Sprintf("s%d-%d", i, rand.IntN(names))
 				if next != there[i] {
@@ -382,11 +382,11 @@ func TestL6ConcurrentPairs(t *testing.T) {
 	})
 	const pairs, sandboxes, abreast = 1000, 50, 64
 	var all sync.WaitGroup
-	turn, failed := make(chan struct{}, abreast), make(chan error, pairs)
+	step, failed := make(chan struct{}, abreast), make(chan error, pairs)
 	for i := range pairs {
-		turn <- struct{}{}
+		step <- struct{}{}
 		all.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-step }()
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			if err := w.pair(random, fmt.Sprint("s", i%sandboxes), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&0xff)); err != nil {
 				failed <- fmt.Errorf("pair %d: %w", i, err)

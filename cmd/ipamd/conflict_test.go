@@ -472,7 +472,7 @@ func TestC11BridgeNotReady(t *testing.T) {
 			return err == nil
 		})
 	})
-	t.Run("mended by hand", func(t *testing.T) {
+	t.Run("repaired by hand", func(t *testing.T) {
 		w := prepare(t)
 		w.start()
 		w.ns.Bridge("rt0", "10.8.64.1/24")

@@ -53,8 +53,8 @@ func TestE1GroupFramesAreJudged(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = ear.Close() })
 	wires := map[*nstest.Port]*nstest.Wire{a: a.NS.Wire("eth0"), b: b.NS.Wire("eth0"), stranger: stranger.NS.Wire("eth0"), up: up.NS.Wire("eth0")}
-	// heard are the sources that the host receives, until b's own comes behind all else.
-	heard := func() (from []string) {
+	// received are the sources that the host receives, until b's own comes behind all else.
+	arrived := func() (from []string) {
 		t.Helper()
 		plain := datagram(0, b.MAC, other.Address, "10.8.64.1")
 		copy(plain, bytes.Repeat([]byte{0xff}, 6))
@@ -72,7 +72,7 @@ func TestE1GroupFramesAreJudged(t *testing.T) {
 			from = append(from, host)
 		}
 	}
-	heard()
+	arrived()
 	const free = "10.8.64.200"
 	for last := range byte(16) {
 
@@ -84,13 +84,13 @@ func TestE1GroupFramesAreJudged(t *testing.T) {
 		if at := w.ns.Exec("bridge", "fdb", "show", "br", "rt0"); !strings.Contains(at, fmt.Sprintf("%s dev %s ", b.MAC, b.HostName)) {
 			t.Errorf("01-80-C2-00-00-%02X: the bridge has b's MAC elsewhere:\n%s", last, at)
 		}
-		if got := heard(); len(got) > 0 {
+		if got := arrived(); len(got) > 0 {
 			t.Errorf("01-80-C2-00-00-%02X: the host receives %v", last, got)
 		}
 	}
 	wires[up].Send(datagram(0x0e, up.MAC, free, "10.8.64.1"))
 	time.Sleep(20 * time.Millisecond)
-	if got := heard(); len(got) != 1 || got[0] != free {
+	if got := arrived(); len(got) != 1 || got[0] != free {
 		t.Errorf("of the trusted port the host receives %v", got)
 	}
 	w.ns.Exec("ip", "link", "set", a.HostName, "type", "bridge_slave", "group_fwd_mask", "0")

@@ -32,10 +32,10 @@ func (w *world) apart(file string) *exec.Cmd {
 func (w *world) killedAt(pid int, call string, nth int) (ended func()) {
 	w.t.Helper()
 	cmd := exec.Command("strace", "-f", "-p", strconv.Itoa(pid), "-e", "trace="+call, "-e", "inject="+call+":signal=SIGKILL:when="+strconv.Itoa(nth))
-	said := new(logBuffer)
-	cmd.Stderr = said
+	output := new(logBuffer)
+	cmd.Stderr = output
 	must(w.t, cmd.Start())
-	realtest.Eventually(w.t, wait, "strace to be attached", func() bool { return bytes.Contains([]byte(said.String()), []byte("attached")) })
+	realtest.Eventually(w.t, wait, "strace to be attached", func() bool { return bytes.Contains([]byte(output.String()), []byte("attached")) })
 	return func() { _ = cmd.Wait() } // with the end of what it watches
 }
 
@@ -58,7 +58,7 @@ func TestE3KilledBetweenBookAndKernel(t *testing.T) {
 		_ = daemon.Wait() // it was killed
 	}()
 
-	// A port that may not send this says it all the time, and its peer hears nothing.
+	// A port that may not send this says it all the time, and its peer receives nothing.
 	_, at := w.plugIn("restless")
 	_, peer := w.plugIn("peer")
 	ear := peer.NS.Wire("eth0")
@@ -148,7 +148,7 @@ func TestE3KilledBetweenBookAndKernel(t *testing.T) {
 			break
 		}
 		if bytes.Equal(frame[6:12], spoof[6:12]) {
-			t.Fatal("a peer heard a spoofed frame")
+			t.Fatal("a peer received a spoofed frame")
 		}
 	}
 }

@@ -135,12 +135,12 @@ func TestE2TheIncidentMadeOnPurpose(t *testing.T) {
 	conn := echo(t, at.NS, peer.NS, owner.Address)
 	for i := range 20 {
 		out.Send(nstest.Frame(all, impostor.MAC, 0x0806, append(claim, make([]byte, 18)...)...))
-		said, heard := []byte{byte(i)}, []byte{0xff}
-		if _, err := conn.Write(said); err != nil {
+		output, arrived := []byte{byte(i)}, []byte{0xff}
+		if _, err := conn.Write(output); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadFull(conn, heard); err != nil || heard[0] != said[0] {
-			t.Fatalf("the owner's connection answered %x to %x, %v", heard, said, err)
+		if _, err := io.ReadFull(conn, arrived); err != nil || arrived[0] != output[0] {
+			t.Fatalf("the owner's connection answered %x to %x, %v", arrived, output, err)
 		}
 	}
 	if got := peer.NS.Exec("ip", "neigh", "show", owner.Address); !strings.Contains(got, at.MAC.String()) {
@@ -158,7 +158,7 @@ func TestE2TheIncidentMadeOnPurpose(t *testing.T) {
 			break
 		}
 		if bytes.Equal(f[6:12], impostor.MAC) && bytes.Contains(f, ip) {
-			t.Fatalf("the peer heard the impostor with the owner's address: %x", f)
+			t.Fatalf("the peer received the impostor with the owner's address: %x", f)
 		}
 	}
 }
@@ -277,9 +277,9 @@ func TestE4ForeignChangesAreMended(t *testing.T) {
 		// Where the kernel's news of one change is read in two parts, that is two repairs.
 		realtest.Eventually(t, wait, "its repair to be counted: "+hand, func() bool { return w.program.keeper.Status().Repairs > uint64(i) })
 	}
-	for _, said := range []string{"another program changed the rules", "program=nft", "the rules were not as the book has them"} {
-		if !strings.Contains(w.log.String(), said) {
-			t.Errorf("the log does not say %q", said)
+	for _, output := range []string{"another program changed the rules", "program=nft", "the rules were not as the book has them"} {
+		if !strings.Contains(w.log.String(), output) {
+			t.Errorf("the log does not say %q", output)
 		}
 	}
 }

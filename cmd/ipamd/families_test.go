@@ -103,28 +103,28 @@ func TestIPv6LivesAsIPv4Does(t *testing.T) {
 				"whois " + l.Address: "a", "history " + l.Address: "a", "show " + l.ID: l.Address, "map --within " + within: "b", "leases": l.Address,
 				"quarantine add " + nine + " --reason printer": nine, "pools": []string{"10.8.64.0/24", "fd00:8:64::/64"}[i], "status": []string{"10.8.64.0/24", "fd00:8:64::/64"}[i],
 			} {
-				if code, said := ipamctl(line); code != 0 || !strings.Contains(said, want) {
-					t.Errorf("%s: exit %d, without %q: %s", line, code, want, said)
+				if code, output := ipamctl(line); code != 0 || !strings.Contains(output, want) {
+					t.Errorf("%s: exit %d, without %q: %s", line, code, want, output)
 				}
 			}
-			if code, said := ipamctl("quarantine ls -q"); code != 0 || !strings.Contains(said, nine+"\n") {
-				t.Errorf("quarantine ls: exit %d: %s", code, said)
+			if code, output := ipamctl("quarantine ls -q"); code != 0 || !strings.Contains(output, nine+"\n") {
+				t.Errorf("quarantine ls: exit %d: %s", code, output)
 			}
 			if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "wish", Address: nine}); !errors.Is(err, client.ErrAddressQuarantined) {
 				t.Errorf("a wish for %s: %v", nine, err)
 			}
-			if code, said := ipamctl("quarantine adopt " + nine + " --sandbox printer --mac 02:00:00:00:99:0" + string(rune('1'+i)) + " --reason known"); code != 0 {
-				t.Errorf("adopt %s: exit %d: %s", nine, code, said)
+			if code, output := ipamctl("quarantine adopt " + nine + " --sandbox printer --mac 02:00:00:00:99:0" + string(rune('1'+i)) + " --reason known"); code != 0 {
+				t.Errorf("adopt %s: exit %d: %s", nine, code, output)
 			}
 			if got := w.whois(nine); got.State != api.Bound || got.Owner != "printer" {
 				t.Errorf("adopted: %+v", got)
 			}
 			ten := twin("10")[i]
-			if code, said := ipamctl("quarantine add " + ten + " --reason x"); code != 0 {
-				t.Errorf("exit %d: %s", code, said)
+			if code, output := ipamctl("quarantine add " + ten + " --reason x"); code != 0 {
+				t.Errorf("exit %d: %s", code, output)
 			}
-			if code, said := ipamctl("quarantine clear " + ten); code != 0 || w.state(ten) != api.Cooling {
-				t.Errorf("clear %s: exit %d: %s, it is %s", ten, code, said, w.state(ten))
+			if code, output := ipamctl("quarantine clear " + ten); code != 0 || w.state(ten) != api.Cooling {
+				t.Errorf("clear %s: exit %d: %s, it is %s", ten, code, output, w.state(ten))
 			}
 		}
 

@@ -31,7 +31,7 @@ const (
 // the machine takes them, from one MAC or from ever new ones: the quarantine's
 // share holds, its port is named, and a pool beside it on the bridge gives; in a
 // build without the race detector, which cannot follow 300 000 frames a second, as
-// quickly as beside the same flood to a MAC that nobody has, by turns.
+// quickly as beside the same flood to a MAC that nobody has, alternately.
 func TestFloodAtFullRate(t *testing.T) {
 	prefixes := [2]string{"10.8.64.0/26", "10.8.68.0/22"}
 	for _, tt := range []struct {
@@ -62,7 +62,7 @@ func TestFloodAtFullRate(t *testing.T) {
 			w.namesThePort(port)
 
 			var without, with pace
-			for range turns() {
+			for range cycles() {
 				w.beside(control, &without)
 				w.beside(flood, &with)
 			}

@@ -157,8 +157,8 @@ func TestL12DiskFull(t *testing.T) {
 
 func wantReadonly(t *testing.T, doing string, err error) {
 	t.Helper()
-	said := new(api.Error)
-	if !errors.Is(err, client.ErrBookReadonly) || !errors.As(err, &said) || !said.Retryable {
+	output := new(api.Error)
+	if !errors.Is(err, client.ErrBookReadonly) || !errors.As(err, &output) || !output.Retryable {
 		t.Fatalf("%s: %v", doing, err)
 	}
 }

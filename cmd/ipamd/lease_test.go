@@ -106,7 +106,7 @@ func TestL7FullPoolAndReadiness(t *testing.T) {
 	}
 	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{})
 	if err != nil || r.Lease.State != api.Free {
-		t.Fatalf("release of an unbound dark lease: %+v, %v", r, err)
+		t.Fatalf("release of an unbound unseen lease: %+v, %v", r, err)
 	}
 	w.give("b", "10.8.64.2")
 }

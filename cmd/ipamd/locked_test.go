@@ -97,9 +97,9 @@ func TestL11ALockedBookOverTheSocket(t *testing.T) {
 	for name, change := range changes {
 		began := time.Now()
 		err := patient(change)
-		said := new(api.Error)
-		if !errors.Is(err, client.ErrBookBusy) || !errors.As(err, &said) || said.Code != api.BookBusy || !said.Retryable {
-			t.Errorf("%s while another holds the lock: %v, %+v", name, err, said)
+		output := new(api.Error)
+		if !errors.Is(err, client.ErrBookBusy) || !errors.As(err, &output) || output.Code != api.BookBusy || !output.Retryable {
+			t.Errorf("%s while another holds the lock: %v, %+v", name, err, output)
 		}
 		if took := time.Since(began); took < deadline/2 || took > wait {
 			t.Errorf("%s was refused after %v, with a deadline of %v", name, took, deadline)

@@ -47,8 +47,8 @@ func TestMetricsOverTCP(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(body, "\nipamd_allocations_total{result=\"new\"} 1\n") {
 		t.Errorf("%d: %s", status, body)
 	}
-	if said, ok := doctest.Promtool(t, []byte(body), "check", "metrics", "--extended"); !ok || strings.Contains(said, "ipamd_") && strings.Contains(said, "error") {
-		t.Errorf("promtool: %s", said)
+	if output, ok := doctest.Promtool(t, []byte(body), "check", "metrics", "--extended"); !ok || strings.Contains(output, "ipamd_") && strings.Contains(output, "error") {
+		t.Errorf("promtool: %s", output)
 	}
 	for _, path := range []string{"/", "/v1/leases", "/v1/status", "/healthz", "/metrics/", "/debug/pprof/"} {
 		if status, _ := get(t, http.MethodGet, "http://"+at+path); status != http.StatusNotFound {

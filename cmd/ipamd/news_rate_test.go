@@ -21,7 +21,7 @@ import (
 // A guest behind a port makes news for the kernel to report, as fast as the machine
 // takes it: it asks for the gateway from ever new addresses and MACs, or changes
 // its own links and addresses. Allocations of others wait little longer than beside
-// the same work that the daemon has no news of, by turns; the log has how much
+// the same work that the daemon has no news of, alternately; the log has how much
 // longer than on a quiet bridge (goal 15).
 func TestF2NewsAtFullRate(t *testing.T) {
 	v4 := [2]string{"10.8.64.0/22", "10.8.68.0/22"}
@@ -71,11 +71,11 @@ func TestF2NewsAtFullRate(t *testing.T) {
 	}
 }
 
-// besideNews allocates by turns: alone, beside a control, and beside a flood.
+// besideNews allocates alternately: alone, beside a control, and beside a flood.
 func (w *world) besideNews(control, flood func() (stop func())) {
 	w.t.Helper()
 	var quiet, without, with pace
-	for range turns() {
+	for range cycles() {
 		w.besideIt(func() func() { return func() {} }, &quiet)
 		w.besideIt(control, &without)
 		w.besideIt(flood, &with)

@@ -70,7 +70,7 @@ func TestLostNews(t *testing.T) {
 	}
 }
 
-// starve leaves the sockets of this process that hear of links room for a
+// starve leaves the sockets of this process that learn of links room for a
 // message or two.
 func starve(t *testing.T) {
 	t.Helper()
@@ -94,7 +94,7 @@ func starve(t *testing.T) {
 		starved++
 	}
 	if starved != 1 {
-		t.Fatalf("%d sockets hear of links", starved)
+		t.Fatalf("%d sockets learn of links", starved)
 	}
 }
 

@@ -60,9 +60,9 @@ func (w *world) refusedWith(want error, do func() error) *api.Error {
 	if now := w.program.book.Rev(); now != rev {
 		w.t.Errorf("it was refused, and the book went from revision %d to %d", rev, now)
 	}
-	var said *api.Error
-	errors.As(err, &said)
-	return said
+	var output *api.Error
+	errors.As(err, &output)
+	return output
 }
 
 // Scenario P2, scenario P4 and scenario P6 on a daemon, over its socket: a pool with an open lease is not
@@ -82,9 +82,9 @@ func TestAPoolIsRemovedAndMadeAgain(t *testing.T) {
 		_, err := w.client.RemovePool(ctx, "default", client.Removal{UID: old.UID})
 		return err
 	}
-	said := w.refusedWith(client.ErrPoolNotEmpty, remove)
-	if leases, _ := said.Details["leases"].([]any); len(leases) != 1 || leases[0].(map[string]any)["lease_id"] != two.ID {
-		t.Errorf("the refusal lists %v", said.Details)
+	output := w.refusedWith(client.ErrPoolNotEmpty, remove)
+	if leases, _ := output.Details["leases"].([]any); len(leases) != 1 || leases[0].(map[string]any)["lease_id"] != two.ID {
+		t.Errorf("the refusal lists %v", output.Details)
 	}
 	if _, err := w.client.Release(ctx, two.ID, api.ReleaseRequest{}); err != nil {
 		t.Fatal(err)
@@ -135,12 +135,12 @@ func TestAPoolIsRemovedAndMadeAgain(t *testing.T) {
 	next := w.give("next", "10.8.64.8").Leases[0] // what cools rests on
 	stale := func() {
 		t.Helper()
-		said := w.refusedWith(client.ErrStaleGeneration, func() error {
+		output := w.refusedWith(client.ErrStaleGeneration, func() error {
 			_, err := w.client.ApplyPool(ctx, "default", api.PoolRequest{Prefix: "10.8.64.0/24", MTU: 1400, Generation: 6})
 			return err
 		})
-		if said.Details["generation"] != 7.0 {
-			t.Errorf("the refusal says %v", said.Details)
+		if output.Details["generation"] != 7.0 {
+			t.Errorf("the refusal says %v", output.Details)
 		}
 	}
 	stale()
@@ -190,7 +190,7 @@ func TestARowOfAPoolThatIsGone(t *testing.T) {
 	w.edited = append(w.edited, netdb.RowsAreReadable, netdb.FileIsWhole, netdb.RowsHaveTheirLast, netdb.HistoryIsAChain)
 	w.start()
 	for _, prefix := range []string{"10.9.0.0/24", "10.9.0.0/16", l.Address + "/32"} {
-		said := w.refusedWith(client.ErrPoolOverlap, func() error {
+		output := w.refusedWith(client.ErrPoolOverlap, func() error {
 			ask := api.PoolRequest{Prefix: prefix, Drain: true}
 			if strings.HasSuffix(prefix, "/32") {
 				ask.Gateway = "none"
@@ -198,8 +198,8 @@ func TestARowOfAPoolThatIsGone(t *testing.T) {
 			_, err := w.client.ApplyPool(ctx, "second", ask)
 			return err
 		})
-		if said == nil || said.Details["address"] != l.Address || said.Details["old_uid"] != made.Pool.UID || said.Details["new_uid"] == "" || said.Details["new_uid"] == made.Pool.UID {
-			t.Errorf("%s: the refusal is %+v", prefix, said)
+		if output == nil || output.Details["address"] != l.Address || output.Details["old_uid"] != made.Pool.UID || output.Details["new_uid"] == "" || output.Details["new_uid"] == made.Pool.UID {
+			t.Errorf("%s: the refusal is %+v", prefix, output)
 		}
 	}
 	if got := w.findings(); !slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "unreadable_row") }) {

@@ -306,7 +306,7 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			w.becomes(addr(99), api.Quarantined)
 			stranger.Close()
 			w.pass() // confirms: quarantines end again
-			realtest.Eventually(t, wait, addr(99)+" to be let go", func() bool { return w.state(addr(99)) != api.Quarantined })
+			realtest.Eventually(t, wait, addr(99)+" to be released", func() bool { return w.state(addr(99)) != api.Quarantined })
 			if now := w.state(unplugged.Address); now != want {
 				t.Errorf("what nobody was asked about is %s", now)
 			}

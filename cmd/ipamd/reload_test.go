@@ -25,11 +25,11 @@ import (
 // the daemon neither from the next signal nor from its end.
 func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipamd.toml")
-	said := new(logBuffer)
+	output := new(logBuffer)
 	asked := make(chan os.Signal, 1)
 	cfg := config.Default()
 	cfg.Book.Path = filepath.Join(t.TempDir(), "book.db")
-	p := newProgram(cfg, slog.New(slog.NewTextHandler(said, nil)), api.VersionReply{})
+	p := newProgram(cfg, slog.New(slog.NewTextHandler(output, nil)), api.VersionReply{})
 	if err := p.openBook(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -74,10 +74,10 @@ func TestF24ReloadsAnswerAndEnd(t *testing.T) {
 		}, "it is no regular file"},
 	} {
 		step.do()
-		before := strings.Count(said.String(), step.says)
+		before := strings.Count(output.String(), step.says)
 		asked <- syscall.SIGHUP
 		realtest.Eventually(t, wait, fmt.Sprintf("reload %d to say %s", i, step.says), func() bool {
-			return strings.Count(said.String(), step.says) > before
+			return strings.Count(output.String(), step.says) > before
 		})
 	}
 	path = hung(t)

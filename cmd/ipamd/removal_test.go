@@ -357,19 +357,19 @@ func TestW8ClientsHangUp(t *testing.T) {
 			cancel()
 			short, cancel = w.untilHeard(l)
 		}
-		_, _ = w.client.Release(short, l.ID, api.ReleaseRequest{Wait: "30s"}) // it may have been heard, or not
+		_, _ = w.client.Release(short, l.ID, api.ReleaseRequest{Wait: "30s"}) // it may have been received, or not
 		cancel()
 	}
-	heard := 0
+	arrived := 0
 	for _, l := range held {
 		if w.state(l.Address) != api.Bound {
-			heard++ // and nobody asks again
+			arrived++ // and nobody asks again
 		} else if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if heard == 0 {
-		t.Error("nobody who hung up was heard")
+	if arrived == 0 {
+		t.Error("no call that hung up was received")
 	}
 	port.Close()
 	for _, l := range held {

@@ -110,7 +110,7 @@ func TestR11Reboot(t *testing.T) {
 		for i := dead / 2; i < dead; i++ {
 			d.Delete(t, "default", name(i))
 		}
-		realtest.Eventually(t, within, "the dead to be let go", func() bool { return count(api.Bound)+count(api.Releasing) == all-dead })
+		realtest.Eventually(t, within, "the dead to be released", func() bool { return count(api.Bound)+count(api.Releasing) == all-dead })
 		for i, why := range map[int]string{0: "reaped, removal_confirmed", dead - 1: "removed, removal_confirmed"} {
 			if got := ends(w, &box{held: held[i]}); got != why {
 				t.Errorf("%s ended by: %s", name(i), got)
@@ -215,7 +215,7 @@ func TestC6UnreadableLabelFreesNothing(t *testing.T) {
 
 // operate builds ipamctl and returns a hand on it: what a person types after
 // its name, and what the program answers.
-func (w *world) operate() func(line string) (code int, said string) {
+func (w *world) operate() func(line string) (code int, output string) {
 	w.t.Helper()
 	program := realtest.Program(w.t, "cmd/ipamctl")
 	return func(line string) (int, string) {
@@ -263,9 +263,9 @@ func TestHistoryOfALife(t *testing.T) {
 	})
 	read := func(line string) (moves []string, list api.ChangeList) {
 		t.Helper()
-		code, said := ipamctl("history " + line + " -o json")
-		if err := json.Unmarshal([]byte(said), &list); err != nil || code != 0 {
-			t.Fatalf("history %s: exit %d, %v: %s", line, code, err, said)
+		code, output := ipamctl("history " + line + " -o json")
+		if err := json.Unmarshal([]byte(output), &list); err != nil || code != 0 {
+			t.Fatalf("history %s: exit %d, %v: %s", line, code, err, output)
 		}
 		for i, c := range slices.Backward(list.Changes) {
 			moves = append(moves, fmt.Sprintf("%s %s>%s %s by %s", c.Sandbox, c.From, c.To, c.Reason, c.Actor))
@@ -308,15 +308,15 @@ func TestHistoryOfALife(t *testing.T) {
 	// In words: a line for each holder.
 	begun, released := list.Changes[len(list.Changes)-1], list.Changes[len(list.Changes)-5]
 	local := func(at time.Time) string { return at.Local().Format(time.RFC3339) }
-	_, said := ipamctl("history 10.8.64.2")
+	_, output := ipamctl("history 10.8.64.2")
 	for _, holder := range [][]string{
 		{"web-1", local(begun.At), local(released.At), "released by client", fmt.Sprintf("%d-%d", begun.Revision, ended.Revision), l.ID},
 		{"web-2", "still", "reserved", fmt.Sprint(next.Revision), next.ID},
 	} {
-		if !slices.ContainsFunc(strings.Split(said, "\n"), func(line string) bool {
+		if !slices.ContainsFunc(strings.Split(output, "\n"), func(line string) bool {
 			return !slices.ContainsFunc(holder, func(part string) bool { return !strings.Contains(line, part) })
 		}) {
-			t.Errorf("no line has %q:\n%s", holder, said)
+			t.Errorf("no line has %q:\n%s", holder, output)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestHistoryOfALife(t *testing.T) {
 type cure struct {
 	finding string // kind and address
 	detail  string // part of it: who says so
-	mend    string // how the advice begins
+	repair  string // how the advice begins
 	then    func()
 }
 
@@ -343,13 +343,13 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 			c.Watchdog.ReleasingMax = config.Duration(100 * time.Millisecond)
 		})
 		ipamctl := w.operate()
-		if code, said := ipamctl("doctor"); code != 0 {
-			t.Fatalf("at first: exit %d: %s", code, said)
+		if code, output := ipamctl("doctor"); code != 0 {
+			t.Fatalf("at first: exit %d: %s", code, output)
 		}
 		do := func(line string) {
 			t.Helper()
-			if code, said := ipamctl(line); code != 0 {
-				t.Errorf("ipamctl %s: exit %d: %s", line, code, said)
+			if code, output := ipamctl(line); code != 0 {
+				t.Errorf("ipamctl %s: exit %d: %s", line, code, output)
 			}
 		}
 		// plugged makes a bound lease with a port and no container.
@@ -429,10 +429,10 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 		}
 		slices.Sort(want)
 		var got []string
-		var said string
+		var output string
 		t.Cleanup(func() {
 			if t.Failed() {
-				t.Logf("doctor said %q, should have said %q, and in the end: %s", got, want, said)
+				t.Logf("doctor said %q, should have said %q, and in the end: %s", got, want, output)
 			}
 		})
 		realtest.Eventually(t, wait, "every trouble to be told", func() bool {
@@ -445,41 +445,41 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var code int
-		if code, said = ipamctl("doctor"); code != 1 {
+		if code, output = ipamctl("doctor"); code != 1 {
 			t.Errorf("doctor ends with %d", code)
 		}
 		for _, c := range cures {
 			at := slices.IndexFunc(doctor.Findings, func(f api.Finding) bool { return strings.TrimSpace(f.Kind+" "+f.Address) == c.finding })
 			f := doctor.Findings[at]
-			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Repair, c.mend) || f.Since.IsZero() {
+			if !strings.Contains(f.Detail, c.detail) || !strings.HasPrefix(f.Repair, c.repair) || f.Since.IsZero() {
 				t.Errorf("%s: %+v", c.finding, f)
 			}
-			if !slices.ContainsFunc(strings.Split(said, "\n\n"), func(part string) bool {
-				return strings.HasPrefix(part, f.Kind) && strings.Contains(part, f.Address) && strings.Contains(part, c.mend)
+			if !slices.ContainsFunc(strings.Split(output, "\n\n"), func(part string) bool {
+				return strings.HasPrefix(part, f.Kind) && strings.Contains(part, f.Address) && strings.Contains(part, c.repair)
 			}) {
-				t.Errorf("ipamctl doctor has no part of %s:\n%s", c.finding, said)
+				t.Errorf("ipamctl doctor has no part of %s:\n%s", c.finding, output)
 			}
 		}
 		for _, c := range cures {
 			c.then()
-			for _, command := range strings.Split(c.mend, "ipamctl ")[1:] {
+			for _, command := range strings.Split(c.repair, "ipamctl ")[1:] {
 				command, _, _ = strings.Cut(command, ";")
 				ends := 0
 				if strings.HasSuffix(command, "--preview") {
 					ends = 8 // it would be held
 				}
-				realtest.Eventually(t, wait, "ipamctl "+command, func() bool { code, said = ipamctl(command); return code == ends })
+				realtest.Eventually(t, wait, "ipamctl "+command, func() bool { code, output = ipamctl(command); return code == ends })
 			}
 		}
 		// A container that goes right after its lease was bound may have been seen
 		// only before that; then it takes passes to end the lease.
 		realtest.Eventually(t, wait, "doctor to find nothing", func() bool {
 			do("reconcile")
-			code, said = ipamctl("doctor")
+			code, output = ipamctl("doctor")
 			return code == 0
 		})
 		if len(w.findings()) != 0 {
-			t.Errorf("left: %s", said)
+			t.Errorf("left: %s", output)
 		}
 	})
 }

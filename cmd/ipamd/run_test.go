@@ -98,8 +98,8 @@ func TestDevelopmentDaemon(t *testing.T) {
 
 	// Its network is the one of before, with what was plugged meanwhile.
 	plug := exec.Command("nsenter", "--net="+filepath.Join(dir, devNetns), "ip", "link", "add", "veth9", "type", "veth", "peer", "name", "guest9")
-	if said, err := plug.CombinedOutput(); err != nil {
-		t.Fatalf("plug: %v: %s", err, said)
+	if output, err := plug.CombinedOutput(); err != nil {
+		t.Fatalf("plug: %v: %s", err, output)
 	}
 	p, c = develop(t, dir)
 	shown, err := exec.Command("nsenter", "--net=/proc/"+strconv.Itoa(p.cmd.Process.Pid)+"/ns/net", "ip", "link").CombinedOutput()

@@ -61,8 +61,8 @@ func TestF16TheSocketsFileIsMadeAgain(t *testing.T) {
 					t.Errorf("who was connected: %v", err)
 				}
 			}
-			if said := w.log.String(); !strings.Contains(said, "it is made again") || strings.Contains(said, "systemctl restart ipamd.socket") != (by == "given") {
-				t.Errorf("the log says %s", said)
+			if output := w.log.String(); !strings.Contains(output, "it is made again") || strings.Contains(output, "systemctl restart ipamd.socket") != (by == "given") {
+				t.Errorf("the log says %s", output)
 			}
 			if by == "given" { // systemd has it yet, without its file
 				if err := os.Remove(w.cfg.Socket.Path); err != nil {

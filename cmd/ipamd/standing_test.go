@@ -86,9 +86,9 @@ func TestF27F28StrangerOnAHeldAddressIsNoted(t *testing.T) {
 		t.Errorf("the evidence has not the owner's MAC: %+v", s.LastConflict.Evidence)
 	}
 	realtest.Eventually(t, wait, "it to be counted, and logged with the stranger", func() bool {
-		said := w.log.String()
+		output := w.log.String()
 		return w.metric(`conflicts_total{witness="netns"}`) == "1" && w.metric("conflicts") == "1" &&
-			strings.Contains(said, "held address is in conflict") && strings.Contains(said, stranger.MAC.String())
+			strings.Contains(output, "held address is in conflict") && strings.Contains(output, stranger.MAC.String())
 	})
 	if got := w.findings(); !slices.Contains(got, "conflict 10.8.64.2") {
 		t.Errorf("doctor says %v", got)

@@ -31,11 +31,11 @@ func TestThousandPorts(t *testing.T) {
 	}
 	leases := make([]api.Lease, ports-strangers)
 	var callers sync.WaitGroup
-	turn := make(chan struct{}, 16)
+	step := make(chan struct{}, 16)
 	for i := range leases {
-		turn <- struct{}{}
+		step <- struct{}{}
 		callers.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-step }()
 			r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("s", i)})
 			if err != nil {
 				t.Error(err)

@@ -40,14 +40,14 @@ func TestE8TrustedPorts(t *testing.T) {
 		frame := announcement(up.MAC, addr, marks)
 		before := w.refusedOf(up.HostName)
 		out.Send(frame)
-		heard := false
+		arrived := false
 		realtest.Eventually(t, wait, "the frame to be received or refused", func() bool {
 			for got, ok := ear.Receive(0); ok; got, ok = ear.Receive(0) {
-				heard = heard || bytes.Equal(got, frame)
+				arrived = arrived || bytes.Equal(got, frame)
 			}
-			return heard || w.refusedOf(up.HostName) > before
+			return arrived || w.refusedOf(up.HostName) > before
 		})
-		return heard
+		return arrived
 	}
 	const free = "10.8.64.200"
 	if !received(free) {

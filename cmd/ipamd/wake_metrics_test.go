@@ -87,7 +87,7 @@ func sleepersThatWake(t *testing.T, moved map[string]bool) {
 	}
 }
 
-// TestWakesAreCounted: each wake once, whoever ended it.
+// TestWakesAreCounted: each wake once, by any way that it ended.
 func TestWakesAreCounted(t *testing.T) {
 	t.Parallel()
 	sleepersThatWake(t, map[string]bool{})

@@ -167,7 +167,7 @@ func (w *world) reasons(addr string) string {
 	return strings.Join(out, " ")
 }
 
-// Z7: what no attempt can mend is refused at once, by its class: a task that ended, and one that is
+// Z7: what no attempt can repair is refused at once, by its class: a task that ended, and one that is
 // gone.
 func TestZ7ATaskThatEndedIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -312,21 +312,21 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty, resumes)
-		frozen, hibernated, said, before := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said"), w.box(d, "before")
+		frozen, hibernated, output, before := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said"), w.box(d, "before")
 		if _, err := w.client.Pause(ctx, before.held.ID, api.PauseRequest{Mode: api.Freeze}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.client.Resume(ctx, before.held.ID, api.PauseRequest{}); err != nil { // that it was frozen once says nothing of now
 			t.Fatal(err)
 		}
-		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, said: "", before: ""} {
+		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, output: "", before: ""} {
 			if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: mode}); err != nil {
 				t.Fatal(err)
 			}
 			d.Pause(t, "default", b.name)
 		}
 		w.stopDaemon()
-		for _, b := range []*box{frozen, hibernated, said, before} {
+		for _, b := range []*box{frozen, hibernated, output, before} {
 			d.Resume(t, "default", b.name)
 			d.Delete(t, "default", b.name)
 			b.port.Close()
@@ -334,7 +334,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		w.start()
 		w.pass()
 		w.pass()
-		for _, b := range []*box{frozen, hibernated, said, before} {
+		for _, b := range []*box{frozen, hibernated, output, before} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Fatalf("in the same boot %s is %s", b.name, s)
 			}
@@ -348,7 +348,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		if got := ends(w, frozen); got != "reaped, removal_confirmed" {
 			t.Errorf("the frozen one ended by: %s", got)
 		}
-		for _, b := range []*box{hibernated, said, before} {
+		for _, b := range []*box{hibernated, output, before} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Errorf("%s is %s", b.name, s)
 			}

@@ -106,7 +106,7 @@ func TestM10DaemonAndHelperAreKilled(t *testing.T) {
 	if code := daemon.code(); code != exitOK {
 		t.Errorf("the daemon ended with %d: %s", code, daemon.err.String())
 	}
-	if code, _, said := ipamd(t, "check", w.cfg.Book.Path); code != exitOK {
-		t.Errorf("the book: %d, %s", code, said)
+	if code, _, output := ipamd(t, "check", w.cfg.Book.Path); code != exitOK {
+		t.Errorf("the book: %d, %s", code, output)
 	}
 }

@@ -350,7 +350,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 		w.start()
 		for name := range let {
 			w.becomes(of[name].held.Address, api.Cooling)
-			// Its container is deleted before its lease is released, and whoever
+			// Its container is deleted before its lease is released, and the part that
 			// sees that first does so.
 			if got := ends(w, of[name]); got != "orphaned, removal_confirmed" && got != "removed, removal_confirmed" {
 				t.Errorf("%s ended by: %s", name, got)
@@ -458,7 +458,7 @@ func TestG11AHeldSetIsConfirmed(t *testing.T) {
 
 // W10: creates fail at each step, 1 000 times: at the allocation, at the bind,
 // at the container, at its task; the client gives its lease back, or is never
-// heard of again. What is open, what the loops keep and the file of the book
+// seen again. What is open, what the loops keep and the file of the book
 // return to where they were, and who lives on keeps what it has.
 func TestW10FailedCreates(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
