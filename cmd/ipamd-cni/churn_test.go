@@ -458,11 +458,11 @@ func (w *world) traces() string {
 	}
 	out = append(out, fmt.Sprintf("held %v, %d elements beside the bridge's own, ports %v, differences %v", r.Held, r.Elements-len(own), r.Ports, r.Differences))
 	for _, args := range [][]string{{"nft", "list", "tables"}, {"iptables-save"}} {
-		said, err := run(w.command(nil, args...), "")
+		message, err := run(w.command(nil, args...), "")
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		for line := range strings.Lines(said) {
+		for line := range strings.Lines(message) {
 			if !strings.HasPrefix(line, "#") { // the time
 				out = append(out, strings.TrimSpace(line))
 			}

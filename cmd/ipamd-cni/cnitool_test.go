@@ -217,7 +217,7 @@ func TestN5KilledInMidAdd(t *testing.T) {
 	})
 }
 
-// N4: a DEL that the daemon never heard of is a success, and no lie.
+// N4: a DEL of a sandbox that the daemon does not know is a success.
 func TestN4DaemonIsDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "10.8.64.0/24", "")

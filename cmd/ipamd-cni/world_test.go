@@ -109,8 +109,8 @@ func prepare(t *testing.T, prefix, more string) *world {
 		w.stop()
 		w.client.CloseIdleConnections()
 		if t.Failed() {
-			said := w.log.Bytes()
-			t.Logf("ipamd said at the end:\n%s", said[max(0, len(said)-8000):])
+			message := w.log.Bytes()
+			t.Logf("ipamd said at the end:\n%s", message[max(0, len(message)-8000):])
 		}
 	})
 	return w
@@ -224,9 +224,9 @@ func run(cmd *exec.Cmd, stdin string) (string, error) {
 	if err == nil {
 		return out.String(), nil
 	}
-	said := new(types.Error)
-	if json.Unmarshal(out.Bytes(), said) == nil && said.Code != 0 {
-		return out.String(), said
+	message := new(types.Error)
+	if json.Unmarshal(out.Bytes(), message) == nil && message.Code != 0 {
+		return out.String(), message
 	}
 	return out.String(), fmt.Errorf("%w: %s%s", err, &out, &errs)
 }
