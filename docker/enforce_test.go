@@ -44,7 +44,7 @@ func TestN8DockerWithRules(t *testing.T) {
 	}
 	realtest.Eventually(t, patience, "it to be received by its own address", func() bool { return reached(b) })
 	inside("add", c+"/24", "dev", "eth0") // of a lease that names no place: the likeliest to be taken
-	ear := w.ns.Wire(w.portOf("box-b"))
+	listener := w.ns.Wire(w.portOf("box-b"))
 	mac, err := net.ParseMAC(w.docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.MacAddress}}{{end}}", "box-a"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestN8DockerWithRules(t *testing.T) {
 	}
 	own, anothers := netip.MustParseAddr(a).AsSlice(), netip.MustParseAddr(c).AsSlice()
 	for {
-		f, sent, ok := ear.Capture(patience)
+		f, sent, ok := listener.Capture(patience)
 		if !ok {
 			t.Fatal("what it sent by its own address did not pass")
 		}

@@ -236,7 +236,7 @@ func (w *world) clean() {
 	}
 	for _, p := range slices.Backward(w.all) {
 		if p.stop(); w.t.Failed() {
-			w.t.Logf("%s said at the end:\n%s", p.name, p.said())
+			w.t.Logf("%s said at the end:\n%s", p.name, p.message())
 		}
 	}
 	w.client.CloseIdleConnections()
@@ -261,9 +261,9 @@ type process struct {
 	log   string // a file: what it leaves behind may go on writing
 }
 
-func (p *process) said() string {
-	said, _ := os.ReadFile(p.log)
-	return string(said[max(0, len(said)-4000):])
+func (p *process) message() string {
+	message, _ := os.ReadFile(p.log)
+	return string(message[max(0, len(message)-4000):])
 }
 
 func (w *world) run(args ...string) *process {
@@ -293,7 +293,7 @@ func (p *process) over() bool {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-		p.t.Fatalf("%s ended: %v\n%s", p.name, p.cmd.ProcessState, p.said())
+		p.t.Fatalf("%s ended: %v\n%s", p.name, p.cmd.ProcessState, p.message())
 	default:
 	}
 	return false
