@@ -37,10 +37,10 @@ func TestExamine(t *testing.T) {
 	}
 	waits := errors.New("it waits")
 	for name, tt := range map[string]struct {
-		spoil func(*State)
-		want  []string // kinds, in order
-		says  string   // in the first one's detail
-		mend  string   // in the first one's command
+		spoil  func(*State)
+		want   []string // kinds, in order
+		says   string   // in the first one's detail
+		repair string   // in the first one's command
 	}{
 		"the bridge is down": {func(s *State) { s.Unready = []*bridge.NotReadyError{{Reason: "rt0 is down", Since: at}} }, []string{"bridge_not_ready"}, "rt0 is down", ""},
 		"a pool's gateway is missing": {func(s *State) {
@@ -117,8 +117,8 @@ func TestExamine(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Fatalf("found %q, want %q", got, tt.want)
 			}
-			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.mend)) {
-				t.Errorf("%s says %q, repaired by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.mend)
+			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.repair)) {
+				t.Errorf("%s says %q, repaired by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.repair)
 			}
 		})
 	}
