@@ -104,7 +104,7 @@ func TestABindIsNoRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.touched.Store(true)
-	hold("heard", 2)
+	hold("received", 2)
 }
 
 // A bridged one has bridges.

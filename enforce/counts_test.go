@@ -69,7 +69,7 @@ func TestE7WhoseRefusals(t *testing.T) {
 		}
 		_ = total() // Run reads it behind a bind
 	}
-	said := func(when string, want uint64) {
+	reply := func(when string, want uint64) {
 		t.Helper()
 		_ = total()
 		var recent, shown uint64
@@ -93,23 +93,23 @@ func TestE7WhoseRefusals(t *testing.T) {
 	}
 	send(5) // as any kernel does once its link is up
 	bind("a", 2)
-	said("the port sent before the bind", 0)
+	reply("the port sent before the bind", 0)
 	send(3)
-	said("the lease sent", 3)
+	reply("the lease sent", 3)
 	if err := k.Withdraw(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
 	bind("b", 3)
-	said("the lease before it sent", 0)
+	reply("the lease before it sent", 0)
 	send(2)
-	said("the second lease sent", 2)
+	reply("the second lease sent", 2)
 	before := total()
 	_ = k.Close()
 	k = open()
-	said("before a restart", 0)
+	reply("before a restart", 0)
 	if after := total(); after < before {
 		t.Errorf("%d packets are counted after a restart, and %d before it", after, before)
 	}
 	send(1)
-	said("after it", 1)
+	reply("after it", 1)
 }

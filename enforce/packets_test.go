@@ -18,7 +18,7 @@ import (
 const wait = 60 * time.Second
 
 // A scene is a bridge with ports: a has a lease of each family and a delegated prefix, b
-// one, c one that records no MAC, d none; whoever listens is on e. A hibernated lease has no
+// one, c one that records no MAC, d none; the listener is on e. A hibernated lease has no
 // port.
 type scene struct {
 	t          *testing.T
@@ -120,15 +120,15 @@ func (s *scene) passes(p *nstest.Port, frame []byte) bool {
 	frame = longer(frame, fmt.Sprintf("frame %d", s.marks))
 	last := longer(ip4(p.MAC, own, gateway), fmt.Sprintf("behind it %d", s.marks))
 	s.wires[p].Send(frame, last)
-	heard := false
+	arrived := false
 	for {
 		got, ok := s.raw.Receive(wait)
 		if !ok {
 			s.t.Fatal("the frame behind it was not received")
 		}
-		heard = heard || bytes.Equal(got, frame) || bytes.Equal(got, untagged(frame))
+		arrived = arrived || bytes.Equal(got, frame) || bytes.Equal(got, untagged(frame))
 		if bytes.Equal(got, last) {
-			return heard
+			return arrived
 		}
 	}
 }
@@ -385,8 +385,8 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		s := newScene(t)
 		s.apply(p)
 		impostor := s.ns.Port("rt0")
-		ears := map[string]*nstest.Wire{"b": s.wires[s.b], "the impostor": impostor.NS.Wire("eth0"), "d": s.wires[s.d]}
-		s.wires[impostor] = ears["the impostor"]
+		listeners := map[string]*nstest.Wire{"b": s.wires[s.b], "the impostor": impostor.NS.Wire("eth0"), "d": s.wires[s.d]}
+		s.wires[impostor] = listeners["the impostor"]
 		s.b.NS.Do(func() { // its kernel sends nothing by itself
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", []byte("1"), 0); err != nil {
 				t.Fatal(err)
@@ -410,7 +410,7 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 			}
 			for _, name := range []string{"b", "d", "the impostor"} {
 				for end := false; !end; {
-					got, ok := ears[name].Receive(wait)
+					got, ok := listeners[name].Receive(wait)
 					if !ok {
 						t.Fatal("the frame behind it was not received")
 					}
@@ -447,9 +447,9 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		if p.Mode == enforce.Observe {
 			none, flooded = "the impostor, ", "b, d, the impostor, "
 		}
-		hears := longer(ip4(s.a.MAC, a4, gateway), "until the new port forwards")
-		for end := time.Now().Add(wait); ; s.wires[s.a].Send(hears) {
-			if got, ok := ears["the impostor"].Receive(20 * time.Millisecond); ok && bytes.Equal(got, hears) {
+		probe := longer(ip4(s.a.MAC, a4, gateway), "until the new port forwards")
+		for end := time.Now().Add(wait); ; s.wires[s.a].Send(probe) {
+			if got, ok := listeners["the impostor"].Receive(20 * time.Millisecond); ok && bytes.Equal(got, probe) {
 				break
 			}
 			if time.Now().After(end) {
@@ -464,7 +464,7 @@ func TestE1WhatIsForALeaseIsItsPortsAlone(t *testing.T) {
 		s.apply(p)
 		want("and known since", none)
 		known(s.b, own)
-		want("heard from b again", "b, ")
+		want("received from b again", "b, ")
 		s.ns.Exec("bridge", "fdb", "del", s.b.MAC.String(), "dev", s.b.HostName, "master")
 		want("not learned", flooded)
 	}
