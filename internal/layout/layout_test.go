@@ -180,7 +180,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 }
 
-// TestNothingRegistersItself: an init function runs in whoever imports a
+// TestNothingRegistersItself: an init function runs in any program that imports a
 // package, wanted or not.
 func TestNothingRegistersItself(t *testing.T) {
 	for path, p := range list(t) {
