@@ -54,11 +54,11 @@ func decode(t *testing.T, file string, into any) {
 // are in alerts_test.yaml, and every alert has some of both.
 func TestAlertsFireAndDoNot(t *testing.T) {
 	realtest.Long(t)
-	if said, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", alertsFile); !ok {
-		t.Errorf("the rules: %s", said)
+	if output, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", alertsFile); !ok {
+		t.Errorf("the rules: %s", output)
 	}
-	if said, ok := doctest.Promtool(t, nil, "test", "rules", alertsTests); !ok {
-		t.Errorf("their cases: %s", said)
+	if output, ok := doctest.Promtool(t, nil, "test", "rules", alertsTests); !ok {
+		t.Errorf("their cases: %s", output)
 	}
 	var file struct {
 		Tests []struct {
@@ -104,8 +104,8 @@ func TestADeadAlertIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if said, ok := doctest.Promtool(t, nil, "test", "rules", filepath.Join(dir, "alerts_test.yaml")); ok || !strings.Contains(said, "IpamdNotReady") {
-		t.Errorf("it is not found: %s", said)
+	if output, ok := doctest.Promtool(t, nil, "test", "rules", filepath.Join(dir, "alerts_test.yaml")); ok || !strings.Contains(output, "IpamdNotReady") {
+		t.Errorf("it is not found: %s", output)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestDashboardAsksInPromQL(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=none", file); !ok {
-		t.Error(said)
+	if output, ok := doctest.Promtool(t, nil, "check", "rules", "--lint=none", file); !ok {
+		t.Error(output)
 	}
 }
