@@ -17,7 +17,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// A panic reaches the caller whose request it was, whoever happened to
+// A panic reaches the caller whose request it was, no matter which one happened to
 // commit; neighbours in the batch are answered and the book goes on.
 func TestAPanicIsItsCallersOwn(t *testing.T) {
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
@@ -34,9 +34,9 @@ func TestAPanicIsItsCallersOwn(t *testing.T) {
 			}
 			defer b.Drop(c)
 			defer func() {
-				said, _ := recover().(string)
-				if bad != strings.Contains(said, "witness of "+name) {
-					t.Errorf("%s: panic %.80q", name, said)
+				reply, _ := recover().(string)
+				if bad != strings.Contains(reply, "witness of "+name) {
+					t.Errorf("%s: panic %.80q", name, reply)
 				}
 			}()
 			r := netdb.Reservation{Candidate: c, Sandbox: name, UID: name, Interface: "eth0", Attempt: 1, BindWithin: time.Minute}

@@ -67,7 +67,7 @@ func TestL13ALogWithoutItsBookIsRefused(t *testing.T) {
 				wantErr(t, err, netdb.ErrDamaged)
 				if !readOnly {
 					wantNextCommands(t, err, path)
-				} else if said := err.Error(); !strings.Contains(said, `"ipamd rebuild"`) || strings.Contains(said, "ipamd check") {
+				} else if reply := err.Error(); !strings.Contains(reply, `"ipamd rebuild"`) || strings.Contains(reply, "ipamd check") {
 					t.Errorf("a reader, which is what checks it: %v", err)
 				}
 			}

@@ -150,8 +150,8 @@ func TestG17ADaemonWithAUserOfItsOwn(t *testing.T) {
 	}
 	t.Setenv(asNobody, "1")
 	for range 2 {
-		if said := elsewhere(t, path); said != "opened "+path {
-			t.Fatal(said)
+		if reply := elsewhere(t, path); reply != "opened "+path {
+			t.Fatal(reply)
 		}
 	}
 	opts := Options()

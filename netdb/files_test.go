@@ -65,11 +65,11 @@ func elsewhere(t *testing.T, path string) string {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), openElsewhere+"="+path)
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(said))
+	return strings.TrimSpace(string(output))
 }
 
 // contents reads every file of a folder.
@@ -135,8 +135,8 @@ func TestF15OneOpenerByWhateverName(t *testing.T) {
 		if !errors.Is(err, netdb.ErrLocked) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s in this process: %v", name, err)
 		}
-		if said := elsewhere(t, name); !strings.Contains(said, netdb.ErrLocked.Error()) || !strings.Contains(said, want) {
-			t.Errorf("%s in another process: %s", name, said)
+		if output := elsewhere(t, name); !strings.Contains(output, netdb.ErrLocked.Error()) || !strings.Contains(output, want) {
+			t.Errorf("%s in another process: %s", name, output)
 		}
 		_, err = bookfile.MoveAside(name, noon)
 		if name != at("link.db") && name != at("link of a link.db") && !errors.Is(err, netdb.ErrLocked) {
@@ -147,8 +147,8 @@ func TestF15OneOpenerByWhateverName(t *testing.T) {
 	Reserve(t, b, "b")
 	Close(t, b)
 
-	if said := elsewhere(t, path); !strings.Contains(said, "another name, a hard link") {
-		t.Errorf("with a hard link: %s", said)
+	if output := elsewhere(t, path); !strings.Contains(output, "another name, a hard link") {
+		t.Errorf("with a hard link: %s", output)
 	}
 	if err := os.Remove(at("hard.db")); err != nil {
 		t.Fatal(err)

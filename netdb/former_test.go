@@ -138,8 +138,8 @@ func TestAFormerLeaseOutsideItsPool(t *testing.T) {
 func TestKeepPools(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	old := OpenAt(t, path, Options())
-	said := []ipam.PoolSpec{spec("default", "10.8.64.0/28"), spec("gone", "10.7.0.0/24")}
-	if _, err := old.Configure(ctx, operator, said); err != nil {
+	reply := []ipam.PoolSpec{spec("default", "10.8.64.0/28"), spec("gone", "10.7.0.0/24")}
+	if _, err := old.Configure(ctx, operator, reply); err != nil {
 		t.Fatal(err)
 	}
 	wide := set(t, old, netdb.PoolChange{Spec: spec("default", "10.8.64.0/24"), Generation: 7}).Pool
@@ -166,7 +166,7 @@ func TestKeepPools(t *testing.T) {
 		t.Fatal(left, err)
 	}
 	wantErr(t, left[0], ipam.ErrOverlap)
-	if changed, err := b.Configure(ctx, operator, said); err != nil || len(changed) > 0 {
+	if changed, err := b.Configure(ctx, operator, reply); err != nil || len(changed) > 0 {
 		t.Errorf("the configuration changed %v, %v", changed, err)
 	}
 	got := make(map[string]*ipam.Pool)

@@ -30,8 +30,8 @@ type entry struct {
 	since       credit
 }
 
-// tenure is what a lease id was given for.
-type tenure struct {
+// holding is what a lease id was given for.
+type period struct {
 	addr    netip.Addr
 	sandbox string
 }
@@ -78,7 +78,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 		}
 		model := make(map[netip.Addr]*entry)
 		ended := make(map[string]bool)
-		known := make(map[string]tenure)     // every lease id there ever was
+		known := make(map[string]period)     // every lease id there ever was
 		last := make(map[netip.Addr]string)  // an address's last lease id
 		freed := make(map[netip.Addr]int64)  // the revision that made it free, of one that was given before
 		keeps := make(map[netip.Addr]string) // the sandbox that an address is kept for
@@ -167,7 +167,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					model[l.Addr] = &entry{l.ID, s, ipam.Reserved, l.Rev, passed.now()}
-					known[l.ID], last[l.Addr] = tenure{l.Addr, s}, l.ID
+					known[l.ID], last[l.Addr] = period{l.Addr, s}, l.ID
 				}
 			},
 			"keep": func(t *rapid.T) {
@@ -225,7 +225,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 						ended[e.id] = true
 					}
 					model[a] = &entry{l.ID, s, ipam.Reserved, l.Rev, passed.now()}
-					known[l.ID], last[a] = tenure{a, s}, l.ID
+					known[l.ID], last[a] = period{a, s}, l.ID
 				}
 			},
 			"bind": func(t *rapid.T) {
@@ -331,7 +331,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					kept = kept && (other.id != ad.ID || at == a && other.sandbox == s && other.state == ipam.Quarantined)
 				}
 				if k, ok := known[ad.ID]; ok {
-					kept = kept && k == tenure{a, s} && last[a] == ad.ID
+					kept = kept && k == period{a, s} && last[a] == ad.ID
 				}
 				l, err := b.Adopt(ctx, reconciler, ad)
 				var owned *ipam.OwnedError
@@ -354,7 +354,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 					delete(freed, a)
 					model[a] = &entry{l.ID, s, ipam.Bound, l.Rev, passed.now()}
-					known[l.ID], last[a] = tenure{a, s}, l.ID
+					known[l.ID], last[a] = period{a, s}, l.ID
 				}
 			},
 			"expire": func(t *rapid.T) {
@@ -423,7 +423,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 					delete(freed, a)
 					model[a] = &entry{l.ID, "", ipam.Quarantined, l.Rev, passed.now()}
-					known[l.ID], last[a] = tenure{a, ""}, l.ID
+					known[l.ID], last[a] = period{a, ""}, l.ID
 				default:
 					if !errors.Is(err, ipam.ErrState) {
 						t.Fatal(l, err)

@@ -127,10 +127,10 @@ func TestF6AnIndexThatCannotBeReadAgain(t *testing.T) {
 	Close(t, b)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestF6AnIndexThatCannotBeReadAgain$")
 	cmd.Env = append(os.Environ(), asDoomed+"="+path)
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !strings.Contains(string(said), "struck at read anew") || strings.Contains(string(said), "it ") {
-		t.Errorf("it ended with %v and said\n%s", err, said)
+	if !errors.As(err, &exit) || !strings.Contains(string(output), "struck at read anew") || strings.Contains(string(output), "it ") {
+		t.Errorf("it ended with %v and said\n%s", err, output)
 	}
 	b = OpenAt(t, path, Options())
 	if ls, _ := b.Leases(); !slices.ContainsFunc(ls, func(l *ipam.Lease) bool { return l.Sandbox == "doomed" }) {

@@ -61,8 +61,8 @@ func (c *crowd) live(sandbox string) error {
 		if err != nil {
 			return nil, err
 		}
-		said, err := json.Marshal(answered{l.Rev, l.ID, l.State})
-		c.disk.Note(string(said))
+		reply, err := json.Marshal(answered{l.Rev, l.ID, l.State})
+		c.disk.Note(string(reply))
 		return l, err
 	}
 	l, err := note(TryReserve(c.book, c.book.Pools()[0], sandbox, Policy))
@@ -85,18 +85,18 @@ func (c *crowd) cutAll(t *testing.T) (cuts, answers, lost int) {
 	t.Helper()
 	tmpfs := memory(t)
 	found := make(map[string]map[int64]answered) // by the image, the changes in it
-	var said []answered
+	var reply []answered
 	for replay := c.disk.Replay(); ; {
 		op, more := replay.Step()
 		if !more {
-			return cuts, len(said), lost
+			return cuts, len(reply), lost
 		}
 		if op.Kind == faultfs.Note {
 			var a answered
 			if err := json.Unmarshal([]byte(op.Name), &a); err != nil {
 				t.Fatal(err)
 			}
-			said = append(said, a)
+			reply = append(reply, a)
 		}
 		cuts++
 		image := replay.Cut(nil)
@@ -108,7 +108,7 @@ func (c *crowd) cutAll(t *testing.T) (cuts, answers, lost int) {
 			}
 			found[sum] = changes
 		}
-		for _, a := range said {
+		for _, a := range reply {
 			if found[sum][a.Rev] != a {
 				lost++
 				break

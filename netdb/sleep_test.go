@@ -330,7 +330,7 @@ func TestZ4OneFlightALease(t *testing.T) {
 }
 
 // A flight goes from requested over waking to its end, survives a restart in each of these,
-// and whoever resumes the sandbox ends it.
+// and a resume by any means ends it.
 func TestAFlightSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")
 	b := OpenAt(t, path, Options())

@@ -122,7 +122,7 @@ func TestASlotsUIDIsNoSandboxs(t *testing.T) {
 	}
 }
 
-// Of a pool whose spec changed no slot of before is given under recreate, whoever asks; under
+// Of a pool whose spec changed no slot of before is given under recreate, to no request; under
 // on_replenish it is, and the answer says so.
 func TestSlotsOfAnotherSpec(t *testing.T) {
 	for strategy, given := range map[string]bool{"": false, ipam.SlotsRecreate: false, ipam.SlotsOnReplenish: true} {
