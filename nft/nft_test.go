@@ -36,7 +36,7 @@ func everything() *nft.Table {
 			{Name: "ways", Key: []nft.Type{nft.Link, nft.IPv4}, Verdicts: true, Elements: []nft.Element{
 				{Key: nft.Key(7, addr("10.0.0.9")), Verdict: nft.To("other")}}},
 			{Name: "seen", Key: []nft.Type{nft.Link}, Dynamic: true, Size: 1024},
-			{Name: "lately", Key: []nft.Type{nft.IPv4}, Dynamic: true, Size: 1024, Timeout: time.Second},
+			{Name: "recently", Key: []nft.Type{nft.IPv4}, Dynamic: true, Size: 1024, Timeout: time.Second},
 		},
 		Chains: []*nft.Chain{
 			{Name: "begin", Base: &nft.Base{Hook: nft.Prerouting, Priority: -310}, Rules: []nft.Rule{
@@ -50,7 +50,7 @@ func everything() *nft.Table {
 				{Do: []nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv6), nft.Within(nft.IPv6Source, netip.MustParsePrefix("fe80::/10")), nft.Return()}},
 				{Do: []nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv6), nft.In("prefixes", nft.InLink, nft.IPv6Source), nft.Accept()}},
 				{Do: []nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv6), nft.Is(nft.L4Proto, uint8(58)), nft.Is(nft.ICMPv6Type, uint8(136)), nft.IsNot(nft.NDTarget, addr("fd00::1")), nft.Drop()}},
-				{Do: []nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv4), nft.AtMost("lately", time.Second, 1, 5, nft.IPv4Dest), nft.Log(17, 128), nft.Counted()}},
+				{Do: []nft.Statement{nft.Is(nft.EtherType, nft.TypeIPv4), nft.AtMost("recently", time.Second, 1, 5, nft.IPv4Dest), nft.Log(17, 128), nft.Counted()}},
 				{Do: []nft.Statement{nft.Jump("end")}},
 			}},
 			{Name: "end", Rules: []nft.Rule{{Why: "the end", Do: []nft.Statement{nft.Drop()}}}},
