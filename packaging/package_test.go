@@ -263,11 +263,11 @@ func configuration(t *testing.T, root string) {
 			t.Fatal(err)
 		}
 		// The host may lack the group, which is said on stderr (F32).
-		said, _ := exec.Command(ipamd, "config", "--config", path).Output()
-		if !bytes.Contains(said, []byte("[socket]")) {
-			t.Errorf("%s: it prints %s", name, said)
+		output, _ := exec.Command(ipamd, "config", "--config", path).Output()
+		if !bytes.Contains(output, []byte("[socket]")) {
+			t.Errorf("%s: it prints %s", name, output)
 		}
-		return string(said)
+		return string(output)
 	}
 	defaults := effective("none", nil)
 	if effective("installed", text) != defaults {
