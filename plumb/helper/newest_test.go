@@ -47,13 +47,13 @@ func (r *reports) PlumbDone(_ context.Context, done api.PlumbDoneRequest) (*api.
 // An attach behind a later one is not done. A look into a slot is, as each of many claims wants one.
 func TestWhatIsOvertaken(t *testing.T) {
 	for verb, overtaken := range map[string]bool{api.PlumbAttach: true, api.PlumbSlotCheck: false} {
-		var said reports
-		h := &hand{daemon: &said, log: slog.New(slog.DiscardHandler), hands: make(chan struct{}, Hands)}
+		var reply reports
+		h := &hand{daemon: &reply, log: slog.New(slog.DiscardHandler), hands: make(chan struct{}, Hands)}
 		for _, id := range []string{"p2", "p1"} {
 			h.do(t.Context(), &api.PlumbReply{ID: id, Verb: verb, Owner: "o", Netns: "/nowhere"})
 		}
-		if len(said) != 2 || (said[1].Error == errPassed.Error()) != overtaken || said[0].Error == errPassed.Error() {
-			t.Errorf("%s: %+v", verb, said)
+		if len(reply) != 2 || (reply[1].Error == errPassed.Error()) != overtaken || reply[0].Error == errPassed.Error() {
+			t.Errorf("%s: %+v", verb, reply)
 		}
 	}
 }
