@@ -101,11 +101,11 @@ func TestAliveInLookUps(t *testing.T) {
 		defer s.stop()
 		wait(ctx, s.Age+s.Every+pause) // both are overdue, and asked about
 		s.hangs("in look-ups that hang")
-		said := make(chan error)
-		go func() { said <- s.aliveWithin(time.Minute) }()
+		reply := make(chan error)
+		go func() { reply <- s.aliveWithin(time.Minute) }()
 		synctest.Wait()
 		free <- struct{}{}
-		if err := <-said; err != nil {
+		if err := <-reply; err != nil {
 			t.Errorf("when one of two look-ups ends: %v", err)
 		}
 		s.hangs("in the other one")

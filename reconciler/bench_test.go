@@ -37,7 +37,7 @@ func BenchmarkPlan(b *testing.B) {
 		v := &view{policy: p, book: book, census: c, whole: true, now: boot}
 		v.index()
 		if d := v.plan(memory{}, false); len(d.steps) != 0 || len(d.missed) != 0 || len(d.findings) != 0 {
-			b.Fatalf("planned %q", d.said())
+			b.Fatalf("planned %q", d.list())
 		}
 	}
 }

@@ -115,7 +115,7 @@ func TestAFailingReapIsTriedForEver(t *testing.T) {
 		d := w.decide()
 		w.known = d.memory
 		if reaps := len(d.steps); (reaps == 2) != (pass >= 3) || reaps == 1 {
-			t.Fatalf("pass %d plans %q", pass, d.said())
+			t.Fatalf("pass %d plans %q", pass, d.list())
 		}
 		if m := d.missed["lease of 10.8.64.2"]; len(d.missed) != 2 || m.count != min(pass+1, 3) || m.since != boot {
 			t.Fatalf("pass %d remembers %+v", pass, d.missed)
@@ -127,7 +127,7 @@ func TestAFailingReapIsTriedForEver(t *testing.T) {
 	}
 	container("c1")(w)
 	if d := w.decide(); len(d.missed) != 0 || len(d.steps) != 0 {
-		t.Errorf("a lease that is seen again is remembered: %+v, %q", d.missed, d.said())
+		t.Errorf("a lease that is seen again is remembered: %+v, %q", d.missed, d.list())
 	}
 }
 
@@ -158,7 +158,7 @@ func TestMisses(t *testing.T) {
 				w.now, w.known = after(time.Duration(i)*5*time.Minute), known
 				d := w.decide()
 				known = d.memory
-				if got := fmt.Sprint(d.said()); (got == "[reap 10.8.64.2 A]") != (i+1 == tt.reaps) {
+				if got := fmt.Sprint(d.list()); (got == "[reap 10.8.64.2 A]") != (i+1 == tt.reaps) {
 					t.Fatalf("pass %d plans %s, want the reap in pass %d", i+1, got, tt.reaps)
 				}
 			}

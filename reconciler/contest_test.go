@@ -172,7 +172,7 @@ func TestG3G6ClaimsHoldUpNoPause(t *testing.T) {
 				d := w.decide()
 				held := !slices.ContainsFunc(d.steps, func(s step) bool { return s.Kind == own.kind })
 				if held != tt.held || d.standing != 1 || len(d.findings) == 0 {
-					t.Errorf("held %v, %d stand, found %v, does %q", held, d.standing, d.findings, d.said())
+					t.Errorf("held %v, %d stand, found %v, does %q", held, d.standing, d.findings, d.list())
 				}
 			})
 		}

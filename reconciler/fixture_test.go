@@ -247,8 +247,8 @@ func many(n int, of func(addr string) []line) line {
 	}
 }
 
-// said writes a decision down: a line for each action and finding, in order.
-func (d decision) said() []string {
+// list writes a decision down: a line for each action and finding, in order.
+func (d decision) list() []string {
 	var out []string
 	for _, s := range d.steps {
 		words := strings.TrimSpace(fmt.Sprintf("%s %s %s", s.Kind, s.Addr, s.Sandbox))
@@ -273,7 +273,7 @@ func (w *world) decide() decision {
 func expect(t *testing.T, w *world, want ...string) decision {
 	t.Helper()
 	d := w.decide()
-	if got := d.said(); !slices.Equal(got, want) {
+	if got := d.list(); !slices.Equal(got, want) {
 		t.Errorf("decided\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 	for _, s := range d.steps {
@@ -283,7 +283,7 @@ func expect(t *testing.T, w *world, want ...string) decision {
 	}
 	for _, f := range d.findings {
 		if f.Detail == "" || f.Repair == "" || f.Since.IsZero() {
-			t.Errorf("%s %s: detail %q, mend %q, since %v", f.Kind, f.Addr, f.Detail, f.Repair, f.Since)
+			t.Errorf("%s %s: detail %q, repair %q, since %v", f.Kind, f.Addr, f.Detail, f.Repair, f.Since)
 		}
 	}
 	return d

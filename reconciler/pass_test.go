@@ -96,7 +96,7 @@ func (d *dog) Gone(_ context.Context, l *ipam.Lease, _ *workload.Leases) (bool, 
 
 func (d *dog) Left(context.Context, *ipam.Lease) (string, error) { return "", nil }
 
-func (d *dog) dark(l *ipam.Lease) error {
+func (d *dog) empty(l *ipam.Lease) error {
 	rows, _ := d.book.Leases()
 	v := view{book: rows, census: d.board.Census()}
 	if v.index(); len(v.of(l)) > 0 || len(v.census.Seen[l.Addr]) > 0 {
@@ -128,7 +128,7 @@ func (d *dog) let(verb string, l *ipam.Lease, do func(unseen func() error) error
 	}
 	d.mu.Unlock()
 	found := errors.New("nothing")
-	err := do(func() error { found = d.dark(l); return found })
+	err := do(func() error { found = d.empty(l); return found })
 	if err != nil && err == found {
 		return false, found.Error(), nil
 	}
@@ -240,7 +240,7 @@ func TestPassMakesThemAgree(t *testing.T) {
 	y.hold("A", "c1")    // .2, is gone
 	y.hold("B", "c2")    // .3, is paused
 	y.reserve("C")       // .4, never comes
-	y.aside("10.8.64.5") // goes dark
+	y.aside("10.8.64.5") // goes unseen
 	p := y.hold("P", "c6")
 	if p.Addr.String() != "10.8.64.6" {
 		t.Fatalf("P holds %s", p.Addr)

@@ -380,7 +380,7 @@ func TestWhatIsBoundIsKnown(t *testing.T) {
 				container("c3", owner("A"), ip("10.8.64.3"), frozen))
 			d := worldOf(lines...).decide()
 			if len(d.steps) != 2 {
-				t.Fatalf("decided %q", d.said())
+				t.Fatalf("decided %q", d.list())
 			}
 			a := d.steps[0].adopt
 			want := []ipam.Container{{Namespace: "default", ID: "c1"}, {Namespace: "default", ID: "c2"}}

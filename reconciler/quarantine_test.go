@@ -26,9 +26,9 @@ func after(d time.Duration) ipam.Stamp {
 	return s
 }
 
-// dark is a complete census of nothing; seenAt one of an address; blind one
+// unseen is a complete census of nothing; seenAt one of an address; blind one
 // that a witness is missing from.
-func dark() census.Census { return census.Census{} }
+func empty() census.Census { return census.Census{} }
 
 func seenAt(a netip.Addr) census.Census {
 	return census.Census{Seen: map[netip.Addr][]census.Sighting{a: {{Addr: a, Witness: census.Netns, Port: "veth1"}}}}
@@ -66,22 +66,22 @@ func TestQuarantineEnds(t *testing.T) {
 		passes []pass
 		ends   int // the pass that ends it, from 1; 0: none
 	}{
-		"three dark censuses over the time":      {q, minutes(dark(), 0, 7, 15), 3},
-		"three dark censuses, a moment too soon": {q, []pass{{0, dark()}, {time.Minute, dark()}, {enough - 1, dark()}}, 0},
-		"two dark censuses, however far apart":   {q, minutes(dark(), 0, 60), 0},
-		"one dark census":                        {q, minutes(dark(), 60), 0},
-		"seen all along":                         {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
-		"seen once in between starts all over":   {q, join(minutes(dark(), 0, 7), minutes(seenAt(two), 14), minutes(dark(), 15, 22, 29, 30)), 7},
-		"another address is seen":                {q, minutes(seenAt(three), 0, 7, 15), 3},
-		"never a complete census":                {q, minutes(blind(), 0, 15, 30, 45), 0},
-		"a silence counts for nothing":           {q, join(minutes(dark(), 0, 7), minutes(blind(), 15, 20), minutes(dark(), 21)), 5},
-		"a silence takes nothing back":           {q, join(minutes(dark(), 0), minutes(blind(), 1), minutes(dark(), 7, 15)), 4},
-		"a lease in another state":               {&ipam.Lease{ID: "q", Addr: two, State: ipam.Bound}, minutes(dark(), 0, 15, 30), 0},
-		"of before a rebuild":                    {former(ipam.Plug{Boot: boot.BootID}), minutes(dark(), 0, 7, 15), 3},
-		"of before a rebuild, never seen":        {former(ipam.Plug{Boot: boot.BootID, Unseen: true}), minutes(dark(), 0, 15, 30, 45), 0},
-		"and the machine was booted since":       {former(ipam.Plug{Boot: "the boot before", Unseen: true}), minutes(dark(), 0, 7, 15), 3},
-		"never seen, and released":               {&ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined, Sandbox: "a", Plug: ipam.Plug{Boot: boot.BootID, Unseen: true}}, minutes(dark(), 0, 7, 15), 3},
-		"the clock stands still":                 {q, minutes(dark(), 0, 0, 0, 0), 0},
+		"three unseen censuses over the time":      {q, minutes(empty(), 0, 7, 15), 3},
+		"three unseen censuses, a moment too soon": {q, []pass{{0, empty()}, {time.Minute, empty()}, {enough - 1, empty()}}, 0},
+		"two unseen censuses, however far apart":   {q, minutes(empty(), 0, 60), 0},
+		"one unseen census":                        {q, minutes(empty(), 60), 0},
+		"seen all along":                           {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
+		"seen once in between starts all over":     {q, join(minutes(empty(), 0, 7), minutes(seenAt(two), 14), minutes(empty(), 15, 22, 29, 30)), 7},
+		"another address is seen":                  {q, minutes(seenAt(three), 0, 7, 15), 3},
+		"never a complete census":                  {q, minutes(blind(), 0, 15, 30, 45), 0},
+		"a silence counts for nothing":             {q, join(minutes(empty(), 0, 7), minutes(blind(), 15, 20), minutes(empty(), 21)), 5},
+		"a silence takes nothing back":             {q, join(minutes(empty(), 0), minutes(blind(), 1), minutes(empty(), 7, 15)), 4},
+		"a lease in another state":                 {&ipam.Lease{ID: "q", Addr: two, State: ipam.Bound}, minutes(empty(), 0, 15, 30), 0},
+		"of before a rebuild":                      {former(ipam.Plug{Boot: boot.BootID}), minutes(empty(), 0, 7, 15), 3},
+		"of before a rebuild, never seen":          {former(ipam.Plug{Boot: boot.BootID, Unseen: true}), minutes(empty(), 0, 15, 30, 45), 0},
+		"and the machine was booted since":         {former(ipam.Plug{Boot: "the boot before", Unseen: true}), minutes(empty(), 0, 7, 15), 3},
+		"never seen, and released":                 {&ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined, Sandbox: "a", Plug: ipam.Plug{Boot: boot.BootID, Unseen: true}}, minutes(empty(), 0, 7, 15), 3},
+		"the clock stands still":                   {q, minutes(empty(), 0, 0, 0, 0), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var known map[string]unseen
@@ -102,11 +102,11 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 	q := []*ipam.Lease{{ID: "q", Addr: two, State: ipam.Quarantined}}
 	known := map[string]unseen{"q": {since: boot, censuses: leastCensuses}}
 	soon := ipam.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
-	if actions, _ := unseenLong(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 0 {
+	if actions, _ := unseenLong(q, empty(), noContainer, nil, known, enough, soon); len(actions) != 0 {
 		t.Error("a minute after a reboot the quarantine ended by the wall clock")
 	}
 	soon.Boottime = enough
-	if actions, _ := unseenLong(q, dark(), noContainer, nil, known, enough, soon); len(actions) != 1 {
+	if actions, _ := unseenLong(q, empty(), noContainer, nil, known, enough, soon); len(actions) != 1 {
 		t.Error("fifteen minutes after a reboot it did not end")
 	}
 }
@@ -118,13 +118,13 @@ func TestTheTimeUnseenBelongsToTheLease(t *testing.T) {
 	second := &ipam.Lease{ID: "second", Addr: two, State: ipam.Quarantined}
 	var known map[string]unseen
 	for range 3 {
-		_, known = unseenLong([]*ipam.Lease{first}, dark(), noContainer, nil, known, enough, after(0))
+		_, known = unseenLong([]*ipam.Lease{first}, empty(), noContainer, nil, known, enough, after(0))
 	}
-	actions, known := unseenLong([]*ipam.Lease{second}, dark(), noContainer, nil, known, enough, after(time.Hour))
+	actions, known := unseenLong([]*ipam.Lease{second}, empty(), noContainer, nil, known, enough, after(time.Hour))
 	if len(actions) != 0 || len(known) != 1 || known["second"].censuses != 1 {
 		t.Errorf("the second quarantine began with %+v, %d actions", known, len(actions))
 	}
-	if actions, known = unseenLong(nil, dark(), noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
+	if actions, known = unseenLong(nil, empty(), noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
 		t.Errorf("without quarantines %+v is remembered, %d actions", known, len(actions))
 	}
 }
@@ -137,7 +137,7 @@ func TestQuarantineRandomly(t *testing.T) {
 		type past struct {
 			begun    time.Duration
 			complete int
-			dark     bool
+			empty    bool
 		}
 		model := make(map[string]*past)
 		var book []*ipam.Lease
@@ -159,8 +159,8 @@ func TestQuarantineRandomly(t *testing.T) {
 				case rapid.IntRange(0, 5).Draw(t, "seen") == 0:
 					c.Seen[l.Addr] = []census.Sighting{{Addr: l.Addr}}
 					*p = past{}
-				case c.Complete() && !p.dark:
-					*p = past{begun: now, complete: 1, dark: true}
+				case c.Complete() && !p.empty:
+					*p = past{begun: now, complete: 1, empty: true}
 				case c.Complete():
 					p.complete++
 				}
@@ -172,9 +172,9 @@ func TestQuarantineRandomly(t *testing.T) {
 				ended[a.ID] = true
 			}
 			for id, p := range model {
-				should := c.Complete() && p.dark && p.complete >= leastCensuses && now-p.begun >= enough
+				should := c.Complete() && p.empty && p.complete >= leastCensuses && now-p.begun >= enough
 				if ended[id] != should {
-					t.Fatalf("%s ends: %v, want %v (dark since %v in %d censuses, now %v)", id, ended[id], should, p.begun, p.complete, now)
+					t.Fatalf("%s ends: %v, want %v (unseen since %v in %d censuses, now %v)", id, ended[id], should, p.begun, p.complete, now)
 				}
 			}
 			if len(known) > len(book) {

@@ -59,7 +59,7 @@ func drawWorld(t *rapid.T) *world {
 		}
 		if often("is remembered") {
 			lines = append(lines, missed(addr, rapid.IntRange(1, 3).Draw(t, "misses"), minutes("missed since")),
-				dim(addr, rapid.IntRange(1, 3).Draw(t, "censuses"), minutes("dark since")))
+				dim(addr, rapid.IntRange(1, 3).Draw(t, "censuses"), minutes("unseen since")))
 		}
 		if rarely("is looked up") {
 			lines = append(lines, lookedUp(addr))
@@ -295,7 +295,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 		}
 		for _, s := range d.steps {
 			if at[s.Addr] {
-				t.Fatalf("two actions on %s: %q", s.Addr, d.said())
+				t.Fatalf("two actions on %s: %q", s.Addr, d.list())
 			}
 			at[s.Addr] = true
 			from := ipam.Free
@@ -350,7 +350,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 			}
 		}
 		if most := max(w.leastReleases, int(w.maxReleases*float64(open))); unproven > most && !w.confirm {
-			t.Fatalf("%d of %d are released, more than %d: %q", unproven, open, most, d.said())
+			t.Fatalf("%d of %d are released, more than %d: %q", unproven, open, most, d.list())
 		}
 		if len(d.missed) > len(w.book) || len(d.unseen) > len(w.book) {
 			t.Fatalf("%d and %d are remembered of %d rows", len(d.missed), len(d.unseen), len(w.book))
@@ -369,7 +369,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 			}
 			decides := slices.ContainsFunc(last.steps, func(s step) bool { return s.Result != Kept && (s.Kind == Adopt || s.Kind == Expire) })
 			if !decides || round == 3 {
-				t.Fatalf("first %q, and then %q", last.said(), again.said())
+				t.Fatalf("first %q, and then %q", last.list(), again.list())
 			}
 			last = again
 		}
@@ -382,7 +382,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 func TestG6LabelsChangeNothingHeld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
-		said := func() (out, disputed []string) {
+		reply := func() (out, disputed []string) {
 			d := w.decide()
 			for _, s := range d.steps {
 				if s.Kind == Bind || s.Kind == Pause || s.Kind == Still || s.Kind == Resume {
@@ -396,14 +396,14 @@ func TestG6LabelsChangeNothingHeld(t *testing.T) {
 			}
 			return out, disputed
 		}
-		before, _ := said()
+		before, _ := reply()
 		for i := range rapid.IntRange(1, 3).Draw(t, "records") {
 			container(fmt.Sprint("label", i), task(rapid.SampledFrom(someTasks).Draw(t, "its task")), home("veth9"),
 				owner(rapid.SampledFrom([]string{"", "A", "B", "C", "D"}).Draw(t, "its owner")),
 				as(rapid.SampledFrom([]string{"", "u1", "u2", "A", "u9"}).Draw(t, "its uid")),
 				ip(rapid.SampledFrom(someAddrs).Draw(t, "it claims")))(w)
 		}
-		after, disputed := said()
+		after, disputed := reply()
 		inDispute := func(step string) bool {
 			return slices.ContainsFunc(disputed, func(addr string) bool { return strings.Contains(step, addr) })
 		}
