@@ -61,7 +61,7 @@ func at(t testing.TB, table *Table, sandbox, want string) {
 
 // T1: a delete at 12, then an upsert of 10: stale. So it is when the stream has passed
 // 12 and nothing is remembered of the delete, when the delete is the first that is
-// heard, and a year later.
+// received, and a year later.
 func TestT1LateUpsertAfterDelete(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, first := range []bool{false, true} {
