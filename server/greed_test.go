@@ -200,15 +200,15 @@ func TestRate(t *testing.T) {
 	}
 	// All processes of a reader share his rate.
 	reader := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	said := runPeer(t, s.Socket, reader, "GET /healthz")
-	if said != "200" {
-		t.Error(said)
+	message := runPeer(t, s.Socket, reader, "GET /healthz")
+	if message != "200" {
+		t.Error(message)
 	}
 	// Two processes, so that it is not the first one's calls alone.
 	asks := slices.Repeat([]string{"GET /healthz"}, 20)
 	runPeer(t, s.Socket, reader, asks...)
-	if said = runPeer(t, s.Socket, reader, asks...); !strings.Contains(said, "429 too_many_requests") {
-		t.Errorf("a reader that forks: %s", said)
+	if message = runPeer(t, s.Socket, reader, asks...); !strings.Contains(message, "429 too_many_requests") {
+		t.Errorf("a reader that forks: %s", message)
 	}
 }
 
@@ -219,11 +219,11 @@ func TestG14RefusalsCostTheirPeer(t *testing.T) {
 	s := speak(t, servertest.Start(t, func(c *server.Config) { c.Limits.ReaderRate = 2 }))
 	reader := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	began := time.Now()
-	said := runPeer(t, s.Socket, reader, slices.Repeat([]string{post}, 12)...)
+	message := runPeer(t, s.Socket, reader, slices.Repeat([]string{post}, 12)...)
 	took := time.Since(began)
-	denied, refused := strings.Count(said, "403"), strings.Count(said, "429 too_many_requests")
+	denied, refused := strings.Count(message, "403"), strings.Count(message, "429 too_many_requests")
 	if denied == 0 || refused == 0 || denied+refused != 12 {
-		t.Fatalf("%d are denied and %d refused: %s", denied, refused, said)
+		t.Fatalf("%d are denied and %d refused: %s", denied, refused, message)
 	}
 	if took < time.Duration(refused)*150*time.Millisecond {
 		t.Errorf("%d refusals, one after the other, took %v", refused, took)
@@ -282,7 +282,7 @@ func TestEvictedCall(t *testing.T) {
 }
 
 // TestSlowReader is S2: a client that asks and does not read is cut, and what
-// it was to hear is not kept for it.
+// it was to receive is not kept for it.
 func TestSlowReader(t *testing.T) {
 	realtest.Long(t)
 	t.Parallel()

@@ -208,7 +208,7 @@ func TestUserNamespace(t *testing.T) {
 }
 
 // TestEndedPeer: a process that connects and ends before it is judged cannot
-// lend its place to whoever gets its pid.
+// lend its place to the process that gets its pid.
 func TestEndedPeer(t *testing.T) {
 	realtest.Root(t)
 	rig := &servertest.Rig{Log: new(servertest.Log)}

@@ -415,11 +415,11 @@ func TestPoolPreviewIsWhatHappens(t *testing.T) {
 		if done.status != 200 {
 			continue
 		}
-		said, was := decoded(t, preview), decoded(t, done)
-		if !said.Preview || was.Preview || said.Change != was.Change || said.Unchanged != was.Unchanged || said.Total != was.Total || said.Pool.Generation != was.Pool.Generation {
-			t.Errorf("%s:\npreview %+v\ndone    %+v", spec, said, was)
+		message, was := decoded(t, preview), decoded(t, done)
+		if !message.Preview || was.Preview || message.Change != was.Change || message.Unchanged != was.Unchanged || message.Total != was.Total || message.Pool.Generation != was.Pool.Generation {
+			t.Errorf("%s:\npreview %+v\ndone    %+v", spec, message, was)
 		}
-		if d := cmp.Diff(said.Effects, was.Effects); d != "" {
+		if d := cmp.Diff(message.Effects, was.Effects); d != "" {
 			t.Errorf("%s (-preview +done):\n%s", spec, d)
 		}
 		listed := want[api.LeaseList](t, s, 200, "LeaseList", "GET", "/v1/leases", "")

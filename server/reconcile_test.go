@@ -168,7 +168,7 @@ func TestReconcileOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// Who looks up a releasing lease hears what keeps it; nobody else has to.
+// Who looks up a releasing lease receives what keeps it; nobody else has to.
 func TestBlockersOfALease(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	l := allocate(t, s, "a")
@@ -185,28 +185,28 @@ func TestBlockersOfALease(t *testing.T) {
 	}
 }
 
-// G11: that a person has looked at the held orphans is heard once, before the pass, and
+// G11: that a person has looked at the held orphans is reported once, before the pass, and
 // is refused with a preview and where there is no owner.
 func TestG11ConfirmOrphans(t *testing.T) {
-	heard := 0
+	received := 0
 	s := speak(t, servertest.Start(t, func(c *server.Config) {
 		c.ConfirmOrphans = func(set string) error {
-			if heard++; set != "2-0a" {
+			if received++; set != "2-0a" {
 				return errors.New("they are others")
 			}
 			return nil
 		}
 	}))
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a"}`); a.status != 200 || heard != 1 {
-		t.Errorf("%d %s; heard %d times", a.status, a.body, heard)
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a"}`); a.status != 200 || received != 1 {
+		t.Errorf("%d %s; received %d times", a.status, a.body, received)
 	}
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a","preview":true}`); a.err.Code != api.InvalidArgument || heard != 1 {
-		t.Errorf("with a preview: %d %s; heard %d times", a.status, a.body, heard)
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"2-0a","preview":true}`); a.err.Code != api.InvalidArgument || received != 1 {
+		t.Errorf("with a preview: %d %s; received %d times", a.status, a.body, received)
 	}
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm":true}`); a.status != 200 || heard != 1 {
-		t.Errorf("another word: %d %s; heard %d times", a.status, a.body, heard)
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm":true}`); a.status != 200 || received != 1 {
+		t.Errorf("another word: %d %s; received %d times", a.status, a.body, received)
 	}
-	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"3-0b"}`); a.err.Code != api.InvalidArgument || heard != 2 {
+	if a := s.ask(t, "POST", "/v1/reconcile", `{"confirm_orphans":"3-0b"}`); a.err.Code != api.InvalidArgument || received != 2 {
 		t.Errorf("another set: %d %s", a.status, a.body)
 	}
 }

@@ -106,8 +106,8 @@ func (g *gateway) now(sandbox, want string) {
 	}
 }
 
-// said is the change that the book has at a revision, as the socket says it.
-func said(t *testing.T, c *client.Client, l *ipam.Lease) api.Change {
+// message is the change that the book has at a revision, as the socket says it.
+func message(t *testing.T, c *client.Client, l *ipam.Lease) api.Change {
 	t.Helper()
 	all, err := c.History(t.Context(), client.HistoryFilter{LeaseID: l.ID, Before: l.Rev + 1})
 	if err != nil {
@@ -165,7 +165,7 @@ func TestT1ALatePushOverSockets(t *testing.T) {
 	bound := d.takes("a")
 	saw.is(bound.Rev, "a", "10.8.64.2")
 	cooling := netdbtest.Cool(t, d.book, bound)
-	epoch, old, end := d.book.Epoch(), said(t, c, bound), said(t, c, cooling)
+	epoch, old, end := d.book.Epoch(), message(t, c, bound), message(t, c, cooling)
 	saw.is(cooling.Rev, "a", "")
 	late.follow(c)
 	late.is(cooling.Rev, "a", "")
@@ -232,7 +232,7 @@ func TestT3EveryStateOverSockets(t *testing.T) {
 		if l, err = step.make(); err != nil {
 			t.Fatal(step.state, err)
 		}
-		change := said(t, c, l)
+		change := message(t, c, l)
 		if change.To != step.state {
 			t.Fatalf("%+v, and should be %s", change, step.state)
 		}
@@ -323,7 +323,7 @@ func TestT5AnAddressOfAnotherOverSockets(t *testing.T) {
 		name := fmt.Sprint("s", i)
 		l := d.takes(name)
 		g.is(l.Rev, name, "10.8.64.2")
-		known = append(known, said(t, c, l))
+		known = append(known, message(t, c, l))
 		end := netdbtest.Cool(t, d.book, l)
 		g.is(end.Rev, name, "")
 		var looking sync.WaitGroup
@@ -383,7 +383,7 @@ func TestT8UnchangedOverSockets(t *testing.T) {
 	if r, _ := g.table.Lookup("a"); r.Revision != noted.Rev {
 		t.Errorf("the route is of revision %d, and what was noted last is %d", r.Revision, noted.Rev)
 	}
-	if n := g.push(d.book.Epoch(), said(t, c, paused)); n != 0 {
+	if n := g.push(d.book.Epoch(), message(t, c, paused)); n != 0 {
 		t.Errorf("of what was before %d is news", n)
 	}
 	g.now("a", "10.8.64.2")
@@ -399,7 +399,7 @@ func TestT10BeforeTheDaemonAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := d.takes("a")
-	news := said(t, c, bound)
+	news := message(t, c, bound)
 	d.stop()
 	g := newGateway(t)
 	g.follow(c)

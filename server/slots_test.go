@@ -107,13 +107,13 @@ const manyCalls = 400
 
 // held starts a server whose book another connection keeps from being written
 // until release is called. A call keeps the others of its peer for a turn.
-func held(t *testing.T, turn time.Duration, asked chan<- struct{}) (s *speaker, ended *observed, release func()) {
+func held(t *testing.T, round time.Duration, asked chan<- struct{}) (s *speaker, ended *observed, release func()) {
 	t.Helper()
 	realtest.Root(t)
 	ended = new(observed)
 	rig := servertest.Start(t, func(c *server.Config) {
 		c.MaxConns, c.Limits.InFlight, c.Deadline = 2*manyCalls, manyCalls, 10*time.Minute
-		c.Limits.Slot = turn
+		c.Limits.Slot = round
 		c.Observe = ended.call
 		c.Allocator = announced{c.Allocator, asked}
 	})

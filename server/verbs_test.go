@@ -187,11 +187,11 @@ func TestWhoisWitnesses(t *testing.T) {
 	s.Board.Replace(census.Netns, map[string][]census.Sighting{"7": {{Addr: addr, Bridge: "rt0", Port: "veth1"}}}, nil)
 	s.Board.Silence(census.Runtime, context.DeadlineExceeded)
 	who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", "/v1/addresses/10.8.64.9", "")
-	var said []string
+	var message []string
 	for _, w := range who.Witnesses {
-		said = append(said, w.Witness+" "+w.Answer)
+		message = append(message, w.Witness+" "+w.Answer)
 	}
-	if got := strings.Join(said, ", "); got != "runtime silent, netns seen, host not seen, neighbour not seen" {
+	if got := strings.Join(message, ", "); got != "runtime silent, netns seen, host not seen, neighbour not seen" {
 		t.Errorf("witnesses: %s", got)
 	}
 	if who.State != api.Free || !who.Usable || who.Pool != "default" || who.Witnesses[1].Seen[0].Port != "veth1" {
