@@ -105,8 +105,8 @@ func startWith(t testing.TB, pool netip.Prefix, maxConns int) *daemon {
 		d.stop()
 		d.client.CloseIdleConnections()
 		if t.Failed() {
-			said := log.String()
-			t.Logf("ipamd said at the end:\n%s", said[max(0, len(said)-4000):])
+			message := log.String()
+			t.Logf("ipamd said at the end:\n%s", message[max(0, len(message)-4000):])
 		}
 	})
 	realtest.Eventually(t, patience, "ipamd is ready", func() bool {

@@ -82,8 +82,8 @@ func live(c *client.Client, name string) (time.Duration, error) {
 	return took, err
 }
 
-// A turn is one allocation, beside a holder that lives many lives at once.
-type turn struct {
+// A round is one allocation, beside a holder that lives many lives at once.
+type round struct {
 	took   time.Duration
 	before int // how many of those ended from its question to its answer
 }
@@ -135,15 +135,15 @@ func beside(t *testing.T, d *daemon, callers int) int {
 		return n
 	}
 	const least = 50
-	var turns []turn
+	var rounds []round
 	all, seen := 0, make([]byte, 64<<10)
-	for began := time.Now(); time.Since(began) < 2*time.Second || len(turns) < least; {
+	for began := time.Now(); time.Since(began) < 2*time.Second || len(rounds) < least; {
 		was := ended()
-		took, err := live(d.client, fmt.Sprintf("h%d-%d", callers, len(turns)))
+		took, err := live(d.client, fmt.Sprintf("h%d-%d", callers, len(rounds)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		turns = append(turns, turn{took, ended() - was})
+		rounds = append(rounds, round{took, ended() - was})
 		n, err := lives.Read(seen)
 		if err != nil {
 			t.Fatal(err)
@@ -151,16 +151,16 @@ func beside(t *testing.T, d *daemon, callers int) int {
 		all += n
 	}
 	leave()
-	by := func(value func(turn) int, percent int) int {
-		slices.SortFunc(turns, func(a, b turn) int { return value(a) - value(b) })
-		return value(turns[(len(turns)-1)*percent/100])
+	by := func(value func(round) int, percent int) int {
+		slices.SortFunc(rounds, func(a, b round) int { return value(a) - value(b) })
+		return value(rounds[(len(rounds)-1)*percent/100])
 	}
 	took := func(percent int) time.Duration {
-		return time.Duration(by(func(t turn) int { return int(t.took) }, percent)).Round(10 * time.Microsecond)
+		return time.Duration(by(func(t round) int { return int(t.took) }, percent)).Round(10 * time.Microsecond)
 	}
-	before := func(percent int) int { return by(func(t turn) int { return t.before }, percent) }
+	before := func(percent int) int { return by(func(t round) int { return t.before }, percent) }
 	t.Logf("beside %3d callers, who lived %d lives: %d allocations, p50 %v, p90 %v, p99 %v; lives meanwhile p25 %d, p50 %d, p90 %d",
-		callers, all, len(turns), took(50), took(90), took(99), before(25), before(50), before(90))
+		callers, all, len(rounds), took(50), took(90), took(99), before(25), before(50), before(90))
 	return before(25)
 }
 

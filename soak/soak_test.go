@@ -269,11 +269,11 @@ func (w *work) call(t *testing.T, what string, ask func(context.Context) error) 
 	took := time.Since(began)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if said := new(api.Error); errors.As(err, &said) && said.Retryable {
+	if message := new(api.Error); errors.As(err, &message) && message.Retryable {
 		if w.refused == nil {
 			w.refused = make(map[api.Code]int)
 		}
-		w.refused[said.Code]++
+		w.refused[message.Code]++
 		return
 	} else if err != nil {
 		t.Errorf("%s: %v", what, err)
