@@ -111,13 +111,13 @@ func (h *hostile) confine(ctx context.Context, o order) error {
 	if err != nil {
 		return err
 	}
-	var said strings.Builder
+	var message strings.Builder
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(os.Environ(), orderEnv+"="+string(text))
-	cmd.Stderr = &said
+	cmd.Stderr = &message
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); ctx.Err() == nil {
-		return fmt.Errorf("%v: %s", err, said.String())
+		return fmt.Errorf("%v: %s", err, message.String())
 	}
 	return nil
 }

@@ -102,10 +102,10 @@ func (w *world) secondDaemon(r *rand.Rand) {
 	case <-time.After(patience):
 		w.rec.strange("a second ipamd on the book runs: %v", other.kill())
 	}
-	said, err := os.ReadFile(other.path("log"))
+	message, err := os.ReadFile(other.path("log"))
 	want := fmt.Sprintf("the book is in use by process %d", w.daemon.cmd.Process.Pid)
-	if err != nil || other.cmd.ProcessState.Success() || !strings.Contains(string(said), want) {
-		w.rec.strange("a second ipamd by a %s: %v, %v: %s", way.name, other.cmd.ProcessState, err, said)
+	if err != nil || other.cmd.ProcessState.Success() || !strings.Contains(string(message), want) {
+		w.rec.strange("a second ipamd by a %s: %v, %v: %s", way.name, other.cmd.ProcessState, err, message)
 	}
 	w.rec.counted(second + way.name)
 }

@@ -132,7 +132,7 @@ func (w *world) siege(r *rand.Rand) (stop func()) {
 	if *alone {
 		times = 3
 	}
-	said := len(w.log())
+	message := len(w.log())
 	middle := func(what string) time.Duration {
 		all := w.served(r, what, enough)
 		return all[len(all)/2].Round(time.Microsecond)
@@ -165,7 +165,7 @@ func (w *world) siege(r *rand.Rand) (stop func()) {
 	look := func() {
 		w.allAreInTheirPlaces()
 		w.processesLive()
-		w.nobodyIsAccused(said)
+		w.nobodyIsAccused(message)
 	}
 	look()
 	stop = w.besiege(*seed+1, atOnce(), patience, 2*patience)

@@ -21,14 +21,14 @@ type caller struct {
 }
 
 func (c *caller) run() {
-	for n := range c.turns {
+	for n := range c.cycles {
 		for c.ebb > 0 && c.id >= c.ebb && c.rec.now()%tide > tide/2 && !closed(c.calm) {
 			c.rest(c.r, 10*time.Millisecond, 100*time.Millisecond)
 		}
 		if c.ctx.Err() != nil || closed(c.calm) {
 			return
 		}
-		c.turn(n)
+		c.round(n)
 	}
 }
 
@@ -36,9 +36,9 @@ func (c *caller) run() {
 // then addresses rest as long as they should.
 const tide = 6 * time.Second
 
-// turn allocates and releases once. Some turns use a name of their own, some
+// round allocates and releases once. Some rounds use a name of their own, some
 // the caller's, and some one that other callers use at the same time.
-func (c *caller) turn(n int) {
+func (c *caller) round(n int) {
 	name := fmt.Sprint("own-", c.id)
 	switch {
 	case c.r.Float64() < c.shared:

@@ -148,7 +148,7 @@ type tally struct {
 	aimed  int // of the kills, by who was answered
 	lost   int // calls without an answer, but for lists
 	lists  int
-	turns  int
+	cycles int
 	early  int // addresses given before they had rested
 	rested int // bound addresses given to a stranger after their rest
 	roomy  int // addresses given when there surely was room
@@ -180,7 +180,7 @@ func (t *tally) all() []count {
 		{"kills by who was answered", &t.aimed},
 		{"calls without an answer", &t.lost},
 		{"lists", &t.lists},
-		{"turns", &t.turns},
+		{"turns", &t.cycles},
 		{"early reuses", &t.early},
 		{"reuses after the whole cooldown", &t.rested},
 		{"answers when there surely was room", &t.roomy},
@@ -193,7 +193,7 @@ func (t *tally) all() []count {
 }
 
 func (t *trial) tally() tally {
-	out := tally{kills: len(t.deaths), turns: int(t.turned.Load()), aimed: t.rec.did(shot),
+	out := tally{kills: len(t.deaths), cycles: int(t.turned.Load()), aimed: t.rec.did(shot),
 		away: t.rec.did(filesAway), readonly: t.rec.did(notWritten), seconds: t.rec.didAny(second),
 		stepped: t.rec.didAny(stepped), floods: t.rec.did(flooded)}
 	t.writing.Lock()

@@ -61,7 +61,7 @@ type trial struct {
 	seed    uint64
 	disk    string // the folder of the book; "": beside the rest
 	callers int
-	turns   int           // of each caller at the most
+	cycles  int           // of each caller at the most
 	names   int           // that callers share
 	shared  float64       // of the turns, with such a name
 	stay    time.Duration // a lease is held for so long at the most
@@ -96,9 +96,9 @@ func (t *trial) write(c call) {
 func TestL1Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, turns: 500, early: 50, rested: 10, roomy: 50,
+	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, cycles: 500, early: 50, rested: 10, roomy: 50,
 		away: 5, readonly: 100, seconds: 2, stepped: 3, floods: 6}
-	l := newTrial(t, &trial{callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, faults: true, floods: true, floors: a.in(killing())})
+	l := newTrial(t, &trial{callers: 64, cycles: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, faults: true, floods: true, floors: a.in(killing())})
 	l.begin()
 	l.killFor(killing(), 100*time.Millisecond, 3*time.Second)
 	l.judge()
@@ -111,8 +111,8 @@ func TestL1Linearizable(t *testing.T) {
 func TestL6Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, turns: 1000, roomy: 50, away: 6, readonly: 20, seconds: 3, stepped: 6}
-	l := newTrial(t, &trial{callers: 64, turns: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, faults: true, floors: a.in(killing())})
+	a := tally{kills: 12, aimed: 3, lost: 20, lists: 20, cycles: 1000, roomy: 50, away: 6, readonly: 20, seconds: 3, stepped: 6}
+	l := newTrial(t, &trial{callers: 64, cycles: 16, names: 50, shared: 1, stay: 300 * time.Millisecond, faults: true, floors: a.in(killing())})
 	thousands := 0
 	over := make(chan struct{})
 	l.actors.Go(func() { thousands = l.callAnew(over) })
@@ -133,8 +133,8 @@ func TestL1AnswersWaitForASlowDisk(t *testing.T) {
 	draw()
 	disk := faultfs.Mount(t, "book.db-shm")
 	slow(disk, 20*time.Millisecond)
-	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, turns: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
-		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 3, turns: 20}})
+	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, cycles: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
+		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 3, cycles: 20}})
 	l.begin()
 	l.killFor(8*time.Second, 100*time.Millisecond, time.Second)
 	l.judge()

@@ -18,7 +18,7 @@ type actor struct {
 	r         *rand.Rand
 	name      string
 	contained bool // its sandboxes have a container
-	turns     int
+	cycles    int
 	made      int    // containers so far
 	began     moment // before the sandbox was first asked for
 }
@@ -40,20 +40,20 @@ func (a *actor) act() {
 	defer a.left.Add(1)
 	a.rest(a.r, time.Millisecond, 2*time.Second) // not all at once
 	for !closed(a.calm) && a.ctx.Err() == nil {
-		a.turns++
+		a.cycles++
 		a.began = a.rec.now()
-		uid := fmt.Sprintf("%s-%d", a.name, a.turns)
+		uid := fmt.Sprintf("%s-%d", a.name, a.cycles)
 		a.owner.vouch(uid, true)
-		a.turn(uid, true)
+		a.round(uid, true)
 		for a.r.IntN(8) == 0 && !closed(a.calm) {
-			a.turn(uid, false) // the same sandbox once more
+			a.round(uid, false) // the same sandbox once more
 		}
 		a.owner.vouch(uid, false)
 	}
 }
 
-// turn is a sandbox's life, with the error that this one makes.
-func (a *actor) turn(uid string, first bool) {
+// round is a sandbox's life, with the error that this one makes.
+func (a *actor) round(uid string, first bool) {
 	s, ok := a.allocate(uid, first)
 	if !ok {
 		return

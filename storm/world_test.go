@@ -240,8 +240,8 @@ func (w *world) persist(r *rand.Rand, what string, call func(context.Context) er
 		ctx, cancel := context.WithTimeout(w.ctx, callTime)
 		err := call(ctx)
 		cancel()
-		said := new(api.Error)
-		refused := errors.As(err, &said)
+		message := new(api.Error)
+		refused := errors.As(err, &message)
 		switch {
 		case err == nil:
 			w.rec.counted(what)
@@ -249,11 +249,11 @@ func (w *world) persist(r *rand.Rand, what string, call func(context.Context) er
 		case errors.Is(err, errCalm):
 			return err
 		case refused:
-			w.rec.counted(what + ": " + string(said.Code))
+			w.rec.counted(what + ": " + string(message.Code))
 		default:
 			w.rec.counted(what + ": no answer")
 		}
-		if refused && !said.Retryable || w.ctx.Err() != nil {
+		if refused && !message.Retryable || w.ctx.Err() != nil {
 			return err
 		}
 		w.rest(r, 10*time.Millisecond, 200*time.Millisecond)
