@@ -80,8 +80,8 @@ func (m *machine) ready() {
 	})
 }
 
-// patience is what a caller has who waits through a restart. It is shorter than
-// wait, so that his own words are heard.
+// patience is how long a caller waits through a restart. It is shorter than
+// wait, so that its own error is reported.
 const patience = "2m"
 
 // ctl is an ipamctl that must be answered.

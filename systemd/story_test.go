@@ -93,7 +93,7 @@ func tellActivation(t *testing.T, m *machine) {
 	m.active()
 }
 
-// active waits until systemd has heard that ipamd is up. Who calls may be
+// active waits until systemd has been notified that ipamd is up. Who calls may be
 // answered a moment before.
 func (m *machine) active() {
 	m.t.Helper()
@@ -205,7 +205,7 @@ func tellKill(t *testing.T, m *machine) {
 }
 
 // A daemon that cannot start while somebody waits for it is started as often as
-// the unit says and no more, however many wait; once the file is mended, who
+// the unit says and no more, however many wait; once the file is repaired, who
 // waited is answered.
 func tellWrongConfig(t *testing.T, m *machine) {
 	const config = "/etc/ipamd/ipamd.toml"
@@ -289,7 +289,7 @@ func tellWatchdog(t *testing.T, m *machine) {
 	if n := m.restarts(); n != restarts {
 		t.Fatalf("it was restarted %d times with nothing wrong", n-restarts)
 	}
-	// Somebody holds the book's write lock and does not let go.
+	// Another process holds the book's write lock and does not release it.
 	watch("4")
 	mark := m.mark()
 	m.do("systemd-run", "--quiet", "--unit=holder", "sh", "-c",
