@@ -439,7 +439,7 @@ func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					said := func() string {
+					reply := func() string {
 						out := ""
 						for _, id := range []string{w.l.ID, other.ID} {
 							l, err := w.book.Lease(id)
@@ -454,13 +454,13 @@ func TestAPauseThatIsTakenBackLeavesWhatWasRecorded(t *testing.T) {
 						}
 						return out
 					}
-					want := said()
+					want := reply()
 					w.stop() // a pause needs no loop, and what follows is not for one that runs
 					fails(w, k)
 					if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); err == nil {
 						t.Fatal("it is paused")
 					}
-					if got := said(); got != want {
+					if got := reply(); got != want {
 						t.Errorf("it is %s\nand was %s", got, want)
 					}
 				})

@@ -192,7 +192,7 @@ func serve(t *testing.T, ns *nstest.NS, network, at string) {
 }
 
 // dial connects once, without a retry of its own, and reads what it is sent.
-func dial(t *testing.T, from *nstest.NS, network, to string) (said string, err error) {
+func dial(t *testing.T, from *nstest.NS, network, to string) (reply string, err error) {
 	from.Do(func() {
 		var c net.Conn
 		if c, err = net.DialTimeout(network, to, time.Minute); err != nil {
@@ -202,9 +202,9 @@ func dial(t *testing.T, from *nstest.NS, network, to string) (said string, err e
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		var b []byte
 		b, err = io.ReadAll(c)
-		said = string(b)
+		reply = string(b)
 	})
-	return said, err
+	return reply, err
 }
 
 // Z2, Z13: a connect from the host, and from a neighbour, wakes a frozen sandbox; nothing of it
@@ -218,8 +218,8 @@ func TestZ2Z13AConnectWakes(t *testing.T) {
 	}{{s.ns, "10.8.64.1"}, {s.neighbour.NS, "10.8.64.9"}} {
 		s.pause(t, frozen(ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}))
 		rev := s.book.Rev()
-		if said, err := dial(t, from.ns, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
-			t.Errorf("from %s: %q, %v", from.source, said, err)
+		if reply, err := dial(t, from.ns, "tcp", "10.8.64.2:80"); err != nil || reply != "here\n" {
+			t.Errorf("from %s: %q, %v", from.source, reply, err)
 		}
 		f := s.woken(t)
 		if c := f.Cause; c.By != ipam.ByTraffic || c.Source.String() != from.source || c.Port != 80 || c.Protocol != ipam.TCP || c.Rule != "tcp to 80" {
@@ -273,8 +273,8 @@ func TestZ2AnAddressOfADelegatedPrefixWakes(t *testing.T) {
 	for _, at := range []string{"10.8.64.16:80", "10.8.64.20:80"} {
 		serve(t, inside.NS, "tcp", at)
 		s.pause(t, frozen(ipam.WakePolicy{}))
-		if said, err := dial(t, s.neighbour.NS, "tcp", at); err != nil || said != "here\n" {
-			t.Errorf("%s: %q, %v", at, said, err)
+		if reply, err := dial(t, s.neighbour.NS, "tcp", at); err != nil || reply != "here\n" {
+			t.Errorf("%s: %q, %v", at, reply, err)
 		}
 		s.woken(t)
 	}
@@ -364,8 +364,8 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	if now := s.book.Rev(); now != rev+1 {
 		t.Errorf("%d changes of what does not wake", now-rev-1)
 	}
-	if said, err := dial(t, s.ns, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
-		t.Error(said, err)
+	if reply, err := dial(t, s.ns, "tcp", "10.8.64.2:80"); err != nil || reply != "here\n" {
+		t.Error(reply, err)
 	}
 	if f := s.woken(t); f.Cause.Source.String() != "10.8.64.1" || f.Cause.Port != 80 {
 		t.Errorf("woken by %+v", f.Cause)
@@ -449,11 +449,11 @@ func TestZ11WhatIsNoTraffic(t *testing.T) {
 		t.Fatal(sixth, err)
 	}
 	rev := s.book.Rev()
-	heard := s.sandbox.NS.Wire("eth0")
+	received := s.sandbox.NS.Wire("eth0")
 	for what, f := range frames {
 		out.Send(f)
 		for {
-			got, ok := heard.Receive(10 * time.Second)
+			got, ok := received.Receive(10 * time.Second)
 			if !ok {
 				t.Fatalf("%s did not pass the port", what)
 			}
@@ -478,19 +478,19 @@ func TestZ13AHibernatedOneIsHeldBack(t *testing.T) {
 	w := ipam.WakePolicy{Ports: []ipam.PortRange{{First: 80, Last: 80}}}
 	s.pause(t, ipam.Sleep{Mode: ipam.Hibernate, Wake: &w})
 	type result struct {
-		said string
-		err  error
+		reply string
+		err   error
 	}
 	answered := make(chan result, 1)
 	go func() {
-		said, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80")
-		answered <- result{said, err}
+		reply, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80")
+		answered <- result{reply, err}
 	}()
 	<-s.asked // and now it is restored, and bound
 	serve(t, s.sandbox.NS, "tcp", "10.8.64.2:80")
 	s.woken(t)
-	if r := <-answered; r.err != nil || r.said != "here\n" {
-		t.Errorf("the client: %q, %v", r.said, r.err)
+	if r := <-answered; r.err != nil || r.reply != "here\n" {
+		t.Errorf("the client: %q, %v", r.reply, r.err)
 	}
 	s.gone(t)
 }
@@ -604,8 +604,8 @@ func TestZ12OverrunsAreCounted(t *testing.T) {
 		})
 		return s.catcher.Counts().Overruns > 0
 	})
-	if said, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil || said != "here\n" {
-		t.Errorf("behind it: %q, %v", said, err)
+	if reply, err := dial(t, s.neighbour.NS, "tcp", "10.8.64.2:80"); err != nil || reply != "here\n" {
+		t.Errorf("behind it: %q, %v", reply, err)
 	}
 	s.woken(t)
 }
