@@ -66,7 +66,7 @@ func TestW5AnOwnerThatHangsIsAskedOnce(t *testing.T) {
 		l := netdbtest.Reserve(t, s.book, "s"+string(rune('A'+i)))
 		let, why, err := s.Expire(ctx, l, "expired")
 		if let || err != nil || !strings.Contains(why, "could not be asked") {
-			t.Fatalf("let go %v, %q, %v", let, why, err)
+			t.Fatalf("released %v, %q, %v", let, why, err)
 		}
 		if now, _ := s.book.At(l.Addr); now.State != ipam.Reserved {
 			t.Fatalf("it is %s", now.State)

@@ -35,9 +35,9 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		s := newScene(t, d)
 		keeps := func(b *sandbox, why string) {
 			t.Helper()
-			let, said, err := s.Reap(ctx, s.now(b), "reaped")
-			if let || err != nil || !strings.Contains(said, why) {
-				t.Errorf("reap %s: let go %v, %q, %v; want kept, %q", b.name, let, said, err, why)
+			let, reply, err := s.Reap(ctx, s.now(b), "reaped")
+			if let || err != nil || !strings.Contains(reply, why) {
+				t.Errorf("reap %s: released %v, %q, %v; want kept, %q", b.name, let, reply, err, why)
 			}
 		}
 		a := s.bare("a", "c1")
@@ -65,7 +65,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		if old.Rev--; true {
 			let, why, err := s.Reap(ctx, &old, "reaped")
 			if let || err != nil || why != "it has changed meanwhile" {
-				t.Errorf("at an older revision: let go %v, %q, %v", let, why, err)
+				t.Errorf("at an older revision: released %v, %q, %v", let, why, err)
 			}
 		}
 		let, why, err := s.Reap(ctx, s.now(p), "reaped")
@@ -107,8 +107,8 @@ func TestExpire(t *testing.T) {
 	l, never := netdbtest.Reserve(t, s.book, "a"), netdbtest.Reserve(t, s.book, "b")
 	keeps := func(l *ipam.Lease, why string) {
 		t.Helper()
-		if let, said, err := s.Expire(ctx, l, "expired"); let || err != nil || !strings.Contains(said, why) {
-			t.Errorf("let go %v, %q, %v; want kept, %q", let, said, err, why)
+		if let, reply, err := s.Expire(ctx, l, "expired"); let || err != nil || !strings.Contains(reply, why) {
+			t.Errorf("released %v, %q, %v; want kept, %q", let, reply, err, why)
 		}
 	}
 	expires := func(l *ipam.Lease) {

@@ -59,7 +59,7 @@ func (noPorts) Forget(context.Context, ...netip.Addr) error                     
 func (noPorts) PortNames() map[string]bool                                           { return nil }
 func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }
 
-// usedPorts have had every address lately.
+// usedPorts have had every address recently.
 type usedPorts struct{ noPorts }
 
 func (usedPorts) SeenWithin(netip.Addr, time.Duration) bool { return true }
@@ -127,8 +127,8 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 		want   ipam.State
 		by     string
 	}{
-		"never bound, dark": {false, nil, ipam.Free, ""},
-		"bound, dark":       {true, nil, ipam.Releasing, "port"},
+		"never bound, unseen": {false, nil, ipam.Free, ""},
+		"bound, unseen":       {true, nil, ipam.Releasing, "port"},
 		"never bound, seen": {false, func(_ *Watchdog, b *census.Board, l *ipam.Lease) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: l.Addr, Port: "veth1"}})
 		}, ipam.Releasing, "sighting"},

@@ -22,7 +22,7 @@ func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 	p := s.ns.Port("rt0", a.Addr.String()+"/24")
 	s.eventually("it is seen", func() bool { return len(s.board.About(a.Addr).Seen) > 0 })
 	p.Close()
-	s.eventually("it is dark", func() bool { return s.board.About(a.Addr).Unseen() })
+	s.eventually("it is unseen", func() bool { return s.board.About(a.Addr).Unseen() })
 	s.ns.Exec("ip", "neigh", "replace", a.Addr.String(), "lladdr", "02:00:00:00:00:02", "dev", "rt0", "nud", "stale")
 	s.release(&sandbox{name: "a", lease: a})
 	s.cools(&sandbox{name: "a", lease: a})

@@ -46,7 +46,7 @@ func TestC4StoppedCountsUntilDeleted(t *testing.T) {
 		x.eventually("another label", func() bool { return x.by("10.8.64.4") == "sandboxes/record" && x.by("10.8.64.3") == "" })
 
 		d.Delete(t, "sandboxes", "app")
-		x.eventually("dark", func() bool { return x.by("10.8.64.2") == "" })
+		x.eventually("unseen", func() bool { return x.by("10.8.64.2") == "" })
 		if !x.speaks() {
 			t.Errorf("silent: %s", x.silence())
 		}
@@ -127,19 +127,19 @@ func TestOldNewsNeverWins(t *testing.T) {
 			x.eventually(ip+" is seen", func() bool { return x.by(ip) != "" })
 			d.Delete(t, "sandboxes", id)
 			gone := time.Now()
-			x.eventually(ip+" is dark", func() bool { return x.by(ip) == "" })
+			x.eventually(ip+" is unseen", func() bool { return x.by(ip) == "" })
 			lags = append(lags, time.Since(gone))
 			for range 3 {
 				<-x.board.Changed()
 				if got := x.by(ip); got != "" {
-					t.Fatalf("%s was dark and is claimed again, by %q", ip, got)
+					t.Fatalf("%s was unseen and is claimed again, by %q", ip, got)
 				}
 			}
 		}
 		stop()
 		readers.Wait()
 		slices.Sort(lags)
-		t.Logf("dark after Delete returned, with readings without pause: median %v, worst %v", lags[len(lags)/2], lags[len(lags)-1])
+		t.Logf("unseen after Delete returned, with readings without pause: median %v, worst %v", lags[len(lags)/2], lags[len(lags)-1])
 	})
 }
 
@@ -164,7 +164,7 @@ func TestNothingFallsBetween(t *testing.T) {
 			stop()
 		}
 		slices.Sort(lags)
-		t.Logf("dark after Delete returned: median %v, worst %v", lags[len(lags)/2], lags[len(lags)-1])
+		t.Logf("unseen after Delete returned: median %v, worst %v", lags[len(lags)/2], lags[len(lags)-1])
 	})
 }
 

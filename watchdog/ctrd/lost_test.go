@@ -28,7 +28,7 @@ func TestKilledAndBack(t *testing.T) {
 			x.eventually("silence", func() bool { return !x.speaks() })
 			for i := range n {
 				if x.by(ip(i)) == "" {
-					t.Errorf("%s went dark because nobody answered", ip(i))
+					t.Errorf("%s went unseen because nobody answered", ip(i))
 				}
 			}
 			if err := x.w.Refresh(t.Context()); err == nil || strings.Contains(err.Error(), "transport") {
@@ -61,8 +61,8 @@ func TestDownAtStart(t *testing.T) {
 		if x.by("10.8.64.2") != "" {
 			t.Error("seen without asking")
 		}
-		if said := x.silence(); !strings.HasPrefix(said, "containerd does not answer at "+d.Address+": ") || strings.Contains(said, "transport") {
-			t.Errorf("it is silent because %q", said)
+		if reply := x.silence(); !strings.HasPrefix(reply, "containerd does not answer at "+d.Address+": ") || strings.Contains(reply, "transport") {
+			t.Errorf("it is silent because %q", reply)
 		}
 		d.Restart()
 		x.eventually("the first reading", x.speaks)
@@ -86,7 +86,7 @@ func TestFrozen(t *testing.T) {
 		x.eventually("silence", func() bool { return !x.speaks() })
 		t.Logf("silent after %v, because: %s", time.Since(begin), x.silence())
 		if x.by("10.8.64.2") == "" {
-			t.Error(".2 went dark because nobody answered")
+			t.Error(".2 went unseen because nobody answered")
 		}
 		begin = time.Now()
 		if err := x.w.Refresh(t.Context()); err == nil {
@@ -99,7 +99,7 @@ func TestFrozen(t *testing.T) {
 		d.Thaw()
 		x.eventually("a reading after the thaw", x.speaks)
 		d.Delete(t, "sandboxes", "app")
-		x.eventually("dark", func() bool { return x.by("10.8.64.2") == "" })
+		x.eventually("unseen", func() bool { return x.by("10.8.64.2") == "" })
 	})
 }
 

@@ -108,7 +108,7 @@ func TestC6UnreadableLabel(t *testing.T) {
 		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "worse", Labels: map[string]string{ipLabel: "nowhere"}})
 		x.eventually("a second reason", func() bool { return strings.Contains(x.silence(), "sandboxes/worse") })
 		d.SetLabels(t, "sandboxes", "half", map[string]string{ipLabel: "10.8.64.9"})
-		x.eventually("the mended label is seen", func() bool { return x.by("10.8.64.9") == "sandboxes/half" })
+		x.eventually("the repaired label is seen", func() bool { return x.by("10.8.64.9") == "sandboxes/half" })
 		if x.speaks() {
 			t.Error("the silence ended while one label cannot be read")
 		}
@@ -120,7 +120,7 @@ func TestC6UnreadableLabel(t *testing.T) {
 		d.SetLabels(t, "sandboxes", "good", map[string]string{ipLabel: "10.8.64.2"})
 		x.eventually("the silence ends with the repair", x.speaks)
 		if x.by("10.8.64.2") != "sandboxes/good" {
-			t.Error("the mended container is not seen")
+			t.Error("the repaired container is not seen")
 		}
 	})
 }

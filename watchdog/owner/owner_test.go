@@ -162,7 +162,7 @@ func TestAsksTheReferenceServer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want watchdog.Verdict
-	}{{"dead", watchdog.Gone}, {"never heard of", watchdog.Gone}, {"odd", watchdog.Unknown}, {"", watchdog.Unknown}} {
+	}{{"dead", watchdog.Gone}, {"not known", watchdog.Gone}, {"odd", watchdog.Unknown}, {"", watchdog.Unknown}} {
 		if got, err := c.Look(t.Context(), tt.name); got != tt.want || (err != nil) != (got == watchdog.Unknown) {
 			t.Errorf("%q is %v, %v, want %v", tt.name, got, err, tt.want)
 		}
