@@ -89,7 +89,7 @@ func watched(ctx context.Context, b *Bridge) (remains.Watched, error) {
 		for id, n := range b.netns.stacked.nests {
 			w.Spaces[id] = w.Spaces[id] || !n.ended && id != rtnl.NoNetns
 		}
-		if id, err := b.kernel.NetnsID(int(b.place.ns)); err == nil {
+		if id, err := b.kernel.NetnsID(int(b.inside.ns)); err == nil {
 			w.Spaces[id] = true
 		}
 		if b.device.isThere() {

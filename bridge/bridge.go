@@ -92,11 +92,11 @@ var errUnread = errors.New("the bridge has not been read yet")
 func Open(cfg Config) (*Bridge, error) {
 	b := newBridge(cfg)
 	var err error
-	if b.place, err = openPlace(cfg.Netns); err != nil {
+	if b.inside, err = openNetns(cfg.Netns); err != nil {
 		return nil, fmt.Errorf("open bridge %s: %w", cfg.Name, err)
 	}
-	b.device.place = b.place
-	err = b.place.do(func() (err error) {
+	b.device.inside = b.inside
+	err = b.inside.do(func() (err error) {
 		b.lock, err = lockBridge(cfg.Name)
 		return err
 	})
@@ -243,5 +243,5 @@ func (b *Bridge) release() {
 	if b.lock != nil {
 		b.lock.close()
 	}
-	b.place.close()
+	b.inside.close()
 }

@@ -51,7 +51,7 @@ type device struct {
 	name   string
 	manage bool
 	log    *slog.Logger
-	place  place
+	inside bridgeNetns
 	want   Desired
 	judged atomic.Pointer[judgement]
 	shown  atomic.Pointer[rtnl.Link] // link, for those without the lock

@@ -16,7 +16,7 @@ func Missing(netns string, names ...string) (missing []string, err error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	in, err := openPlace(netns)
+	in, err := openNetns(netns)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (d *device) repair(k *rtnl.Socket, l *rtnl.Link) (*rtnl.Link, error) {
 	if err := d.repairLink(k, l); err != nil {
 		return l, err
 	}
-	return l, d.place.do(d.forward)
+	return l, d.inside.do(d.forward)
 }
 
 // repairLink sets what differs, one message for each, and notes it in l.
@@ -141,7 +141,7 @@ func (d *device) leftOver(k *rtnl.Socket) []netip.Prefix {
 // removeGateway takes an address off the bridge. One that cannot be taken off does
 // no harm: the next look tries again.
 func (d *device) removeGateway(k *rtnl.Socket, gw netip.Prefix) (removed bool) {
-	err := d.place.do(func() error { return d.keepOthers(gw) })
+	err := d.inside.do(func() error { return d.keepOthers(gw) })
 	if err == nil {
 		err = k.RemoveAddress(d.link.Index, gw)
 	}

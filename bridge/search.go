@@ -53,7 +53,7 @@ const nestsScope = "nests"
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
-	place   place
+	inside  bridgeNetns
 	bridge  *rtnl.Link
 	parents map[int]string // the bridge and its ports, by index
 
@@ -102,7 +102,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), place: b.place, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	for index, p := range b.netns.ports {
 		s.parents[index] = p.link.Name
@@ -241,7 +241,7 @@ func (b *Bridge) findListeners(ctx context.Context) error {
 func (s *search) self(ctx context.Context) int {
 	id := rtnl.Unassigned
 	_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
-		if its, err := r.NetnsID(int(s.place.ns)); err == nil {
+		if its, err := r.NetnsID(int(s.inside.ns)); err == nil {
 			id = its
 		}
 		return nil

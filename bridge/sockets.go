@@ -14,28 +14,28 @@ import (
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
-// A place is the network namespace that everything here opens in. Holding it
+// A bridgeNetns is the network namespace that everything here opens in. Holding it
 // keeps the namespace, so a socket opened again lands in the same one.
-type place struct {
+type bridgeNetns struct {
 	ns  netns.NsHandle
 	own bool // it is the process's
 }
 
-// openPlace finds a namespace by its path; "" is the process's own.
-func openPlace(path string) (place, error) {
+// openNetns finds a namespace by its path; "" is the process's own.
+func openNetns(path string) (bridgeNetns, error) {
 	ns, err := netns.GetFromPath(cmp.Or(path, "/proc/self/ns/net"))
 	if err != nil {
-		return place{ns: netns.None()}, fmt.Errorf("open network namespace %s: %w", path, err)
+		return bridgeNetns{ns: netns.None()}, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	return place{ns, path == ""}, nil
+	return bridgeNetns{ns, path == ""}, nil
 }
 
 // Inside calls f on a thread in the bridge's network namespace.
-func (b *Bridge) Inside(f func() error) error { return b.place.do(f) }
+func (b *Bridge) Inside(f func() error) error { return b.inside.do(f) }
 
 // do calls f on a thread inside the namespace.
-func (p place) do(f func() error) error {
-	if p.own {
+func (n bridgeNetns) do(f func() error) error {
+	if n.own {
 		return f()
 	}
 	runtime.LockOSThread()
@@ -45,7 +45,7 @@ func (p place) do(f func() error) error {
 		return fmt.Errorf("find the thread's network namespace: %w", err)
 	}
 	defer home.Close()
-	if err := netns.Set(p.ns); err != nil {
+	if err := netns.Set(n.ns); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("enter network namespace: %w", err)
 	}
@@ -59,15 +59,15 @@ func (p place) do(f func() error) error {
 	return err
 }
 
-func (p place) close() {
-	if p.ns.IsOpen() {
-		_ = p.ns.Close()
+func (n bridgeNetns) close() {
+	if n.ns.IsOpen() {
+		_ = n.ns.Close()
 	}
 }
 
 // dial opens a netlink socket inside.
-func (p place) dial(protocol int) (k *rtnl.Socket, err error) {
-	err = p.do(func() (err error) {
+func (n bridgeNetns) dial(protocol int) (k *rtnl.Socket, err error) {
+	err = n.do(func() (err error) {
 		k, err = rtnl.Dial(protocol)
 		return err
 	})
@@ -76,7 +76,7 @@ func (p place) dial(protocol int) (k *rtnl.Socket, err error) {
 
 // sockets are those by which the witnesses listen and ask.
 type sockets struct {
-	place   place
+	inside  bridgeNetns
 	kernel  *rtnl.Socket // nil while they are not open
 	news    *rtnl.News
 	probe   *probe.Prober
@@ -84,12 +84,12 @@ type sockets struct {
 }
 
 func (s *sockets) open() (err error) {
-	kernel, err := s.place.dial(unix.NETLINK_ROUTE)
+	kernel, err := s.inside.dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
-	kernel.Redial = func() (*rtnl.Socket, error) { return s.place.dial(unix.NETLINK_ROUTE) }
-	err = s.place.do(func() (err error) {
+	kernel.Redial = func() (*rtnl.Socket, error) { return s.inside.dial(unix.NETLINK_ROUTE) }
+	err = s.inside.do(func() (err error) {
 		if s.news, err = rtnl.Subscribe(); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (b *Bridge) closeSockets() {
 }
 
 func (b *Bridge) openIngress() (i *probe.Ingress, err error) {
-	err = b.place.do(func() (err error) {
+	err = b.inside.do(func() (err error) {
 		i, err = probe.OpenIngress()
 		return err
 	})
@@ -162,8 +162,8 @@ func (b *Bridge) keep(protocol int) *rtnl.Kept {
 
 // dial opens a netlink socket of the caller's own in the bridge's namespace.
 func (b *Bridge) dial(ctx context.Context, protocol int) (k *rtnl.Socket, err error) {
-	err = b.locked(ctx, func() (err error) { // Close must not take the place away meanwhile
-		k, err = b.place.dial(protocol)
+	err = b.locked(ctx, func() (err error) { // Close must not take the namespace away meanwhile
+		k, err = b.inside.dial(protocol)
 		return err
 	})
 	return k, err
