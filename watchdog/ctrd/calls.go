@@ -17,15 +17,15 @@ import (
 // calls are what is asked of containerd by itself, beside what is followed: look-ups of a
 // container, and what is done with its task. They are safe for concurrent use.
 type calls struct {
-	cfg  Config
-	life context.Context // ends with Close
-	end  context.CancelFunc
-	line line
+	cfg    Config
+	life   context.Context // ends with Close
+	end    context.CancelFunc
+	shared conn
 }
 
-// A line is the one connection that look-ups share, beside the one that is
+// A conn is the one connection that look-ups share, beside the one that is
 // followed, so that none of them pays for a connection.
-type line struct {
+type conn struct {
 	mu     sync.Mutex
 	client *containerd.Client
 }
@@ -45,23 +45,23 @@ func (k *calls) asked(ctx context.Context, fn func(context.Context, *containerd.
 // gRPC would refuse calls on it for a back-off of its own, while containerd may
 // be back already.
 func (k *calls) dialled() (*containerd.Client, error) {
-	k.line.mu.Lock()
-	defer k.line.mu.Unlock()
+	k.shared.mu.Lock()
+	defer k.shared.mu.Unlock()
 	if k.life.Err() != nil {
 		return nil, errors.New("the witness is closed")
 	}
-	if c := k.line.client; c != nil && refuses(c) {
-		k.line.client = nil
+	if c := k.shared.client; c != nil && refuses(c) {
+		k.shared.client = nil
 		_ = c.Close() // what was under way on it has failed already
 	}
-	if k.line.client == nil {
+	if k.shared.client == nil {
 		c, err := k.open()
 		if err != nil {
 			return nil, err
 		}
-		k.line.client = c
+		k.shared.client = c
 	}
-	return k.line.client, nil
+	return k.shared.client, nil
 }
 
 func refuses(c *containerd.Client) bool {
@@ -71,13 +71,13 @@ func refuses(c *containerd.Client) bool {
 
 // hangUp closes the shared client.
 func (k *calls) hangUp() error {
-	k.line.mu.Lock()
-	defer k.line.mu.Unlock()
-	c := k.line.client
+	k.shared.mu.Lock()
+	defer k.shared.mu.Unlock()
+	c := k.shared.client
 	if c == nil {
 		return nil
 	}
-	k.line.client = nil
+	k.shared.client = nil
 	return c.Close()
 }
 

@@ -16,7 +16,7 @@ import (
 // Thaw resumes a container's task. One that runs already is no error. The error wraps
 // [watchdog.ErrNoTask] or [watchdog.ErrNotAllowed] where another attempt would not help.
 func (k *calls) Thaw(ctx context.Context, of watchdog.Container) error {
-	return k.turn(ctx, of, "running", "resume", func(ctx context.Context, c *containerd.Client) error {
+	return k.changeTask(ctx, of, "running", "resume", func(ctx context.Context, c *containerd.Client) error {
 		_, err := c.TaskService().Resume(ctx, &tasksapi.ResumeTaskRequest{ContainerID: of.ID})
 		return err
 	})
@@ -25,7 +25,7 @@ func (k *calls) Thaw(ctx context.Context, of watchdog.Container) error {
 // Freeze pauses a container's task. One that is paused already is no error. Errors are
 // those of [Witness.Thaw].
 func (k *calls) Freeze(ctx context.Context, of watchdog.Container) error {
-	return k.turn(ctx, of, "paused", "pause", func(ctx context.Context, c *containerd.Client) error {
+	return k.changeTask(ctx, of, "paused", "pause", func(ctx context.Context, c *containerd.Client) error {
 		_, err := c.TaskService().Pause(ctx, &tasksapi.PauseTaskRequest{ContainerID: of.ID})
 		return err
 	})
@@ -33,10 +33,10 @@ func (k *calls) Freeze(ctx context.Context, of watchdog.Container) error {
 
 var errStarting = errors.New("its task is not started yet")
 
-// turn does one step with a task. What a refusal says is not asked: containerd names a task
+// changeTask pauses or resumes a task. What a refusal says is not asked: containerd names a task
 // that is being paused, one that ended and one that is as wanted by texts, without a class.
 // The state that it has then is asked for.
-func (k *calls) turn(ctx context.Context, of watchdog.Container, want, verb string, do func(context.Context, *containerd.Client) error) error {
+func (k *calls) changeTask(ctx context.Context, of watchdog.Container, want, verb string, do func(context.Context, *containerd.Client) error) error {
 	return k.asked(ctx, func(ctx context.Context, c *containerd.Client) error {
 		call, cancel := k.ask(ctx, of.Namespace)
 		defer cancel()
