@@ -68,7 +68,7 @@ func TestAnswersToALateQuestionAreRead(t *testing.T) {
 }
 
 // Strangers beyond the quarantine's share cost a call no more than one look
-// each, and do not hide addresses that have rested.
+// each, and do not hide addresses that have cooled.
 func TestStrangersBeyondTheShareDoNotStarveThePool(t *testing.T) {
 	clock, opts := NewClock(), Options()
 	opts.Now = clock.Now

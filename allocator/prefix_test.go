@@ -51,7 +51,7 @@ func TestD1APrefixIsItsOwners(t *testing.T) {
 }
 
 // D3: an address that is seen anywhere in a prefix keeps the prefix from being given, and is
-// quarantined alone; a silent witness refuses; and a prefix that cools rests until none is seen.
+// quarantined alone; a silent witness refuses; and a prefix that cools cools until none is seen.
 func TestD3EveryAddressOfAPrefixIsAskedAbout(t *testing.T) {
 	clock := NewClock()
 	opts := Options()
@@ -78,14 +78,14 @@ func TestD3EveryAddressOfAPrefixIsAskedAbout(t *testing.T) {
 	Cool(t, book, got.Leases[0])
 	clock.Pass(Policy.Cooldown)
 	see("10.8.64.47")
-	if err := a.freeRested(ctx, pool); err != nil {
+	if err := a.freeCooled(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
 	if l, ok := book.At(netip.MustParseAddr("10.8.64.32")); !ok || l.State != ipam.Cooling {
 		t.Errorf("its last address is seen, and it is free: %v", l)
 	}
 	a.Board.ReplaceScope(census.Neighbour, "test", nil)
-	if err := a.freeRested(ctx, pool); err != nil {
+	if err := a.freeCooled(ctx, pool); err != nil {
 		t.Fatal(err)
 	}
 	if l, ok := book.At(netip.MustParseAddr("10.8.64.32")); ok {

@@ -17,14 +17,14 @@ const (
 	restBatch = 16
 )
 
-// FreeRested frees addresses that have rested, until ctx ends: those whose cooldown
+// FreeCooled frees addresses that have cooled, until ctx ends: those whose cooldown
 // is over and that no witness sees. Without it every address that was ever given
 // would keep its row, and the book of a large pool would grow for as long as the
 // daemon runs.
-func (a *Allocator) FreeRested(ctx context.Context) error {
+func (a *Allocator) FreeCooled(ctx context.Context) error {
 	for broadcast.Pause(ctx, max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond)) {
 		for _, p := range a.Book.Pools() {
-			if err := a.freeRested(ctx, p); err != nil && ctx.Err() == nil {
+			if err := a.freeCooled(ctx, p); err != nil && ctx.Err() == nil {
 				a.Log.Debug("cooled addresses are not freed yet", "pool", p.Name, "err", err)
 			}
 		}
@@ -32,12 +32,12 @@ func (a *Allocator) FreeRested(ctx context.Context) error {
 	return nil
 }
 
-// freeRested frees all of a pool that may be freed now. A row that stays is not
+// freeCooled frees all of a pool that may be freed now. A row that stays is not
 // looked at again before the next time.
-func (a *Allocator) freeRested(ctx context.Context, p *ipam.Pool) error {
+func (a *Allocator) freeCooled(ctx context.Context, p *ipam.Pool) error {
 	who := ipam.Who{Actor: ipam.ByAllocator, Reason: "rested"}
 	for after := (*ipam.Lease)(nil); ; {
-		rested := a.Book.Rested(p.UID, a.Policy.Cooldown, after, restBatch)
+		rested := a.Book.Cooled(p.UID, a.Policy.Cooldown, after, restBatch)
 		if len(rested) == 0 {
 			return nil
 		}

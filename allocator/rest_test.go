@@ -15,7 +15,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// P4, P5, F1: an address that has rested is free once every witness answers and
+// P4, P5, F1: an address that has cooled is free once every witness answers and
 // none sees it; a witness that cannot answer, the runtime too, keeps all of them,
 // and one that sees somebody keeps that one.
 func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
@@ -38,7 +38,7 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 	}
 	cools := func(want int, when string) {
 		t.Helper()
-		if err := a.freeRested(ctx, pool); (err != nil) != (want == all) {
+		if err := a.freeCooled(ctx, pool); (err != nil) != (want == all) {
 			t.Errorf("%s: %v", when, err)
 		}
 		if u, _ := a.Book.Usage(); u[0].ByState[ipam.Cooling] != want {
@@ -76,7 +76,7 @@ func TestF1RestedAddressesAreFreedByALoop(t *testing.T) {
 	})
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- a.FreeRested(running) }()
+	go func() { ended <- a.FreeCooled(running) }()
 	for i := range 40 {
 		Cool(t, a.Book, Reserve(t, a.Book, fmt.Sprint("s", i)))
 	}

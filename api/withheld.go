@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Withheld is an address of a removed pool, which no pool gives while it rests or may be in
+// Withheld is an address of a removed pool, which no pool gives while it cools or may be in
 // use. It has no lease; the pool that comes to contain it has it as one.
 type Withheld struct {
 	Address string `json:"address"`

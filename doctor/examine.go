@@ -40,7 +40,7 @@ type State struct {
 	ClockStep        time.Duration   // how far the wall clock moved against the boot's clock since the start
 	ClockStepped     time.Time       // when it last did, by its new time and as far as is known
 
-	// Exhausted says whether the pool has no address to give now, and how long until one has rested; 0 when none rests.
+	// Exhausted says whether the pool has no address to give now, and how long until one has cooled; 0 when none cools.
 	Exhausted func(poolUID string) (is bool, next time.Duration)
 }
 

@@ -119,7 +119,7 @@ func TestT9EachChangeOnce(t *testing.T) {
 }
 
 // What the history has not kept is refused: to one that begins there, and to one that
-// was overtaken while it rested. So is a position that the book never had.
+// was overtaken while it waited. So is a position that the book never had.
 func TestCompacted(t *testing.T) {
 	t.Parallel()
 	b, f := open(t, 100)

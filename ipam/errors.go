@@ -23,7 +23,7 @@ var (
 	// ErrState means that the table of moves does not allow this one.
 	ErrState = errors.New("state does not allow it")
 	// ErrCools means that the address was given while it cooled: it has to be
-	// released and to rest anew, and is not free at once.
+	// released and to cool anew, and is not free at once.
 	ErrCools = fmt.Errorf("%w: its address still has to cool", ErrState)
 	// ErrCancelled means that a tombstone of this attempt came first. Try
 	// again with a higher attempt.
@@ -117,7 +117,7 @@ type ExhaustedError struct {
 	Pool      string
 	PrefixLen int // of the delegated prefix that was wanted; 0 for an address
 	ByState   map[State]int
-	Next      time.Duration // until the next one has rested for long enough; 0 when none rests
+	Next      time.Duration // until the next one has cooled for long enough; 0 when none cools
 }
 
 func (e *ExhaustedError) Error() string {

@@ -29,7 +29,7 @@ type PoolOutcome struct {
 	Changed bool
 	Stay    int           // leases that stay as they are
 	Effects []LeaseEffect // on the others, in the order of their addresses
-	Rests   netip.Addr    // what was the gateway and cools from now on, zero for none
+	Cools   netip.Addr    // what was the gateway and cools from now on, zero for none
 	Taken   int           // addresses of removed pools, withheld until now, that become the pool's
 	Rev     int64         // of the change; 0 when there is none
 }

@@ -57,7 +57,7 @@ type Place struct {
 }
 
 // A Withheld address outlives the pool that had it. What a removed pool's row knew is not
-// lost with the row: an address that cooled has to rest until its time is over, and one
+// lost with the row: an address that cooled has to go on cooling until its time is over, and one
 // that was quarantined, or held when its pool was removed by force, may be on the wire
 // for as long as its sandbox lives. No row can say that, because a row belongs to a pool;
 // a pool of the same prefix that is made a moment later would give the address at once.

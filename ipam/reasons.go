@@ -16,7 +16,7 @@ const (
 // open in the old book: [Lease.Former] says whose it was.
 const Rebuilt = "rebuilt"
 
-// Rested is the reason of a change that ends a row which has rested.
+// Rested is the reason of a change that ends a row which has cooled; the recorded word is of 0.1.0.
 const Rested = "rested"
 
 // RuntimePaused is the reason of a pause that a pass records, as it sees the tasks paused.

@@ -201,7 +201,7 @@ func (b *Book) QuarantineFormer(ctx context.Context, who ipam.Who, l *ipam.Lease
 
 // WithholdFormer has an address withheld that another book knew and that is in no pool of
 // this one, so that the pool that comes to contain it takes it over and does not give it.
-// One that cools rests from now on. One that is withheld already stays as it is. A pool's gateway
+// One that cools begins its cooldown anew. One that is withheld already stays as it is. A pool's gateway
 // can be one, which no pool gives: once the pool has another gateway it takes the address over.
 //
 // Errors: [ipam.ErrGives], [ipam.ErrTaken] (a row has it, or a part of it is withheld), [ipam.FieldError],

@@ -40,36 +40,36 @@ func TestF20ACooldownUnderClocksThatJump(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := ipam.Policy{Cooldown: 30 * time.Minute, CooldownMin: time.Minute, Strict: true}
-	rests := func(want bool, when string) {
+	cools := func(want bool, when string) {
 		t.Helper()
 		c, err := b.Pick(pool.UID, policy)
 		if err == nil {
 			b.Drop(c)
 		}
 		if (err != nil) != want {
-			t.Errorf("%s: it rests %v (%v)", when, !want, err)
+			t.Errorf("%s: it cools %v (%v)", when, !want, err)
 		}
 	}
 	s.Boottime += 48 * time.Hour
-	rests(true, "a jump forward under the daemon")
+	cools(true, "a jump forward under the daemon")
 	s.Pass(20 * time.Minute)
 	s.Boottime += 48 * time.Hour
 	open()
-	rests(true, "a jump forward between two daemons")
+	cools(true, "a jump forward between two daemons")
 	s.Pass(9 * time.Minute)
-	rests(true, "29 minutes")
+	cools(true, "29 minutes")
 	s.Pass(time.Minute)
-	rests(false, "30 minutes")
+	cools(false, "30 minutes")
 	s.BootID = "two"
 	open()
-	rests(true, "another boot's id, while the uptime goes on")
+	cools(true, "another boot's id, while the uptime goes on")
 	if why := b.Info().Clock; why == nil {
 		t.Error("what cannot be is not reported")
 	}
 	s.Boottime = time.Minute
-	rests(true, "a jump backward")
+	cools(true, "a jump backward")
 	s.Pass(30 * time.Minute)
-	rests(false, "its full length after the start")
+	cools(false, "its full length after the start")
 }
 
 // A lease that was read again, as after a commit that failed, is as it was: what waits for it,

@@ -343,7 +343,7 @@ func (t *tx) recordWith(who ipam.Who, old *ipam.Lease, now ipam.Lease, evidence 
 		now.Created = t.now
 	}
 	if now.State == ipam.Cooling || now.State == ipam.Quarantined {
-		now.Cut = "" // its rest begins anew
+		now.Cut = "" // its cooldown begins anew
 	}
 	if now.State == ipam.Free || now.State == ipam.Cooling || now.State == ipam.Quarantined {
 		now.Conflict = nil // it ends with the lease

@@ -183,7 +183,7 @@ func TestKeepPools(t *testing.T) {
 	Check(t, b)
 }
 
-// How a new book rests what the old one had cooling, by the moves that an
+// How a new book cools what the old one had cooling, by the moves that an
 // operator may make: the whole cooldown begins again.
 func TestARebuiltBookRestsWhatCooled(t *testing.T) {
 	dir, c := t.TempDir(), NewClock()

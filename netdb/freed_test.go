@@ -17,11 +17,11 @@ import (
 // unseen is a wire on which no workload is, and every witness answers.
 func unseen(*ipam.Lease) error { return nil }
 
-// free frees every row that has rested, in small batches.
+// free frees every row that has cooled, in small batches.
 func free(t *testing.T, b *netdb.Book, p *ipam.Pool) (freed int) {
 	t.Helper()
 	for {
-		rested := b.Rested(p.UID, Policy.Cooldown, nil, 16)
+		rested := b.Cooled(p.UID, Policy.Cooldown, nil, 16)
 		if len(rested) == 0 {
 			return freed
 		}
@@ -51,9 +51,9 @@ func order(t *testing.T, b *netdb.Book, p *ipam.Pool, n int) (got []netip.Addr) 
 	return got
 }
 
-// P6, F1: an address that has rested is free, in the order of release, and that
+// P6, F1: an address that has cooled is free, in the order of release, and that
 // order survives a restart, an offer that comes to nothing, and a memory that has
-// no room for all: what is forgotten rested longer than what is remembered.
+// no room for all: what is forgotten cooled longer than what is remembered.
 func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 	for name, tt := range map[string]struct {
 		most int
@@ -181,11 +181,11 @@ func TestF1WhatStaysCooling(t *testing.T) {
 		Cool(t, b, l)
 	}
 	c.Pass(Policy.Cooldown)
-	rested := b.Rested(p.UID, Policy.Cooldown, nil, 9)
+	rested := b.Cooled(p.UID, Policy.Cooldown, nil, 9)
 	if len(rested) != 5 {
 		t.Fatalf("%d of 5 have rested", len(rested))
 	}
-	if rest := b.Rested(p.UID, Policy.Cooldown, rested[3], 9); len(rest) != 1 || rest[0] != rested[4] {
+	if rest := b.Cooled(p.UID, Policy.Cooldown, rested[3], 9); len(rest) != 1 || rest[0] != rested[4] {
 		t.Errorf("behind the fourth: %v", rest)
 	}
 	offered, err := b.Pick(p.UID, Policy)

@@ -157,7 +157,7 @@ func TestAKeptAddressIsForItsSandboxOnly(t *testing.T) {
 }
 
 // A reservation over another's lease is for the time after it, and takes nothing away.
-// Neither does the address go to its sandbox before it has rested.
+// Neither does the address go to its sandbox before it has cooled.
 func TestAReservationOverALiveLeaseTakesNothing(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/29")

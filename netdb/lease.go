@@ -109,7 +109,7 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 		if old, err = t.reservePrefix(who, r.Candidate); err != nil {
 			return nil, err
 		}
-	} else if revOf(old) != r.Candidate.rev || old != nil && old.PrefixLen != 0 { // it was free or rested as it was picked, alone, and is so still
+	} else if revOf(old) != r.Candidate.rev || old != nil && old.PrefixLen != 0 { // it was free or cooled as it was picked, alone, and is so still
 		return nil, fmt.Errorf("address %s: %w", now.Addr, ipam.ErrTaken)
 	}
 	if err := t.refuses(now.PoolUID, now.Range(), r.Sandbox); err != nil {

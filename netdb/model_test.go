@@ -374,7 +374,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				freed[a] = b.Rev()
 			},
 			"free": func(t *rapid.T) {
-				for _, l := range b.Rested(pool.UID, Policy.Cooldown, nil, rapid.IntRange(1, 3).Draw(t, "most")) {
+				for _, l := range b.Cooled(pool.UID, Policy.Cooldown, nil, rapid.IntRange(1, 3).Draw(t, "most")) {
 					e := model[l.Addr]
 					if e == nil || e.rev != l.Rev || e.state != ipam.Cooling || passed.since(e.since) < Policy.Cooldown {
 						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)

@@ -19,9 +19,9 @@ type Candidate struct {
 	Pool      *ipam.Pool
 	Early     bool // its cooldown was cut short, because nothing else is left
 
-	cut   ipam.Cut
-	rev   int64         // of the cooling row that was found rested; 0: there was none
-	rests []*ipam.Lease // the same of a delegated prefix, which may be in the place of many
+	cut    ipam.Cut
+	rev    int64         // of the cooling row that was found cooled; 0: there was none
+	cooled []*ipam.Lease // the same of a delegated prefix, which may be in the place of many
 }
 
 // Range returns the first and the last address that are offered.
@@ -86,7 +86,7 @@ func (pi *poolIndex) rested(wanted func(*ipam.Lease) bool) (found *ipam.Lease) {
 	return found
 }
 
-// nextOfPrefixes is how long until the addresses of a delegated prefix have rested: it
+// nextOfPrefixes is how long until the addresses of a delegated prefix have cooled: it
 // becomes free as a whole, when its cooldown is over. It is 0 when none cools, and at least
 // a moment when one does.
 func (pi *poolIndex) nextOfPrefixes(now ipam.Stamp, policy ipam.Policy) time.Duration {
@@ -163,7 +163,7 @@ func (m *memory) PickOwn(o ipam.Owner, bits int) (Candidate, bool) {
 	}
 	if bits != 0 {
 		pi.offerPrefix(l.Prefix())
-		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, cut: ipam.CutOwn, rests: []*ipam.Lease{l}}, true
+		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, cut: ipam.CutOwn, cooled: []*ipam.Lease{l}}, true
 	}
 	pi.offers[l.Addr] = 0
 	return Candidate{Addr: l.Addr, Pool: pi.pool, cut: ipam.CutOwn, rev: l.Rev}, true
@@ -267,7 +267,7 @@ func (x *index) giving(uid string) (*poolIndex, error) {
 // is not offered as [Book.Pick] does it, for no other sandbox can be offered it: two
 // calls of one sandbox may have it at once, and the first that reserves it gets it.
 //
-// A rest after the sandbox itself is cut short: its own stale neighbours cannot hurt
+// A cooldown after the sandbox itself is cut short: its own stale neighbours cannot hurt
 // it. Errors: [ipam.ErrTaken] (another holds it, or it cools after another or in a
 // delegated prefix), [ipam.ErrQuarantined].
 func (m *memory) PickKept(o ipam.Owner, sandbox string, policy ipam.Policy) (c Candidate, kept bool, err error) {

@@ -13,7 +13,7 @@ import (
 
 // PickPrefix is [Book.Pick] of a delegated prefix: the first aligned one of which no address
 // was ever given, in address order; then the one that became free longest ago, all of it;
-// then the one whose youngest lease was released longest ago, of those that have all rested.
+// then the one whose youngest lease was released longest ago, of those whose rows have all cooled.
 // Rows of one address, or of prefixes that are not longer, end in the commit that reserves
 // what contains them. Each of its addresses is one that the pool could give, and that it keeps
 // for no sandbox.
@@ -33,23 +33,23 @@ func (m *memory) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candi
 	if whole, err := pi.pool.CheckPrefixLength(bits); err != nil || whole == 0 {
 		return Candidate{}, err
 	}
-	r, rests, found := pi.nextPrefix(bits, false)
-	wait := pi.waits(rests, bits, now, policy)
+	r, cooled, found := pi.nextPrefix(bits, false)
+	wait := pi.waits(cooled, bits, now, policy)
 	if !found || wait > 0 {
 		// What contains more ends as a whole, when its cooldown is over.
-		if _, rests, found := pi.nextPrefix(bits, true); found {
-			if other := pi.waits(rests, bits, now, policy); wait == 0 || other < wait {
+		if _, cooled, found := pi.nextPrefix(bits, true); found {
+			if other := pi.waits(cooled, bits, now, policy); wait == 0 || other < wait {
 				wait = other
 			}
 		}
 		return Candidate{}, pi.exhausted(bits, wait)
 	}
-	for _, l := range rests {
+	for _, l := range cooled {
 		if now.Since(l.Since) < policy.Cooldown {
 			c.Early, c.cut = true, ipam.CutEarly
 		}
 	}
-	c.Addr, c.rests = r.From, rests
+	c.Addr, c.cooled = r.From, cooled
 	pi.offerPrefix(netip.PrefixFrom(r.From, bits))
 	return c, nil
 }
@@ -58,7 +58,7 @@ func (pi *poolIndex) exhausted(bits int, next time.Duration) *ipam.ExhaustedErro
 	return &ipam.ExhaustedError{Pool: pi.pool.Name, PrefixLen: bits, ByState: maps.Clone(pi.count), Next: next}
 }
 
-// waits is how long until rows have rested so that a prefix of a length can be had in their
+// waits is how long until rows have cooled so that a prefix of a length can be had in their
 // place. The row of one that contains more ends when its cooldown is over.
 func (pi *poolIndex) waits(rows []*ipam.Lease, bits int, now ipam.Stamp, policy ipam.Policy) (wait time.Duration) {
 	for _, l := range rows {
@@ -76,7 +76,7 @@ func leasesMore(l *ipam.Lease, bits int) bool { return l.PrefixLen != 0 && l.Pre
 
 // nextPrefix returns the prefix that comes next, and the rows that cool in it. Those that
 // contain more count only with larger.
-func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, rests []*ipam.Lease, found bool) {
+func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, cooled []*ipam.Lease, found bool) {
 	if r, found = pi.free.FirstPrefix(bits); found {
 		return r, nil, true
 	}
@@ -178,17 +178,17 @@ func (m *memory) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) 
 		if cut != "" {
 			c.cut = cut
 		}
-		c.rests = append(c.rests, l)
+		c.cooled = append(c.cooled, l)
 	}
 	pi.offerPrefix(p)
 	return c, nil
 }
 
 // reservePrefix ends the rows that a prefix is given in the place of, and returns the one of
-// the prefix itself, nil for none. Each must be as it was when it was found rested.
+// the prefix itself, nil for none. Each must be as it was when it was found cooled.
 func (t *tx) reservePrefix(who ipam.Who, c Candidate) (*ipam.Lease, error) {
 	rows := t.overlapping(ipam.RangeOf(c.Addr, c.PrefixLen))
-	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.rests), byFirst), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
+	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.cooled), byFirst), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
 		return nil, fmt.Errorf("prefix %s: %w", ipam.TextOf(c.Addr, c.PrefixLen), ipam.ErrTaken)
 	}
 	who.Reason = ipam.Rested

@@ -261,8 +261,8 @@ func TestAWishWaitsForTheWholeCooldown(t *testing.T) {
 	}
 }
 
-// An address that has rested for long enough is one that can be given: a pool of
-// them is not full. Before that the refusal says when the next one will have rested.
+// An address that has cooled for long enough is one that can be given: a pool of
+// them is not full. Before that the refusal says when the next one will have cooled.
 func TestAvailableCountsWhatHasRested(t *testing.T) {
 	c := NewClock()
 	b, p := openWith(t, c, "10.8.64.0/29") // five can be given

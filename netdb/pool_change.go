@@ -75,33 +75,33 @@ func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
 // restGateway has the gateway that a pool had before cool like an address that was given:
 // the routes and neighbours of its sandboxes still lead there, and who got the address at
 // once would get their packets. So would the sandbox that had it before it was the gateway:
-// the rest is no lease's. It rests where the pool cannot give it, too: the next change
+// the rest is no lease's. It cools where the pool cannot give it, too: the next change
 // may have it back. A rest of before it was the gateway begins anew, also one that is withheld
 // since another pool was removed.
 func (t *tx) restGateway(who ipam.Who, plan *poolPlan) error {
-	a, pool := plan.Rests, plan.Pool
+	a, pool := plan.Cools, plan.Pool
 	if !a.IsValid() {
 		return nil
 	}
 	was, withheld := t.at(a), t.withheldAt(a)
-	rests := ipam.Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: ipam.Quarantined}
+	cools := ipam.Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: ipam.Quarantined}
 	switch {
 	case was != nil:
-		rests.Addr, rests.PrefixLen = was.Addr, was.PrefixLen
+		cools.Addr, cools.PrefixLen = was.Addr, was.PrefixLen
 	case withheld != nil:
-		rests.Addr, rests.PrefixLen = withheld.Addr, withheld.PrefixLen
+		cools.Addr, cools.PrefixLen = withheld.Addr, withheld.PrefixLen
 	}
-	rests.Evidence = testify(&ipam.Withheld{Addr: a, Since: t.now}, "it was the gateway of pool %s (%s)", pool.Name, pool.UID)
+	cools.Evidence = testify(&ipam.Withheld{Addr: a, Since: t.now}, "it was the gateway of pool %s (%s)", pool.Name, pool.UID)
 	who.Actor, who.Reason = ipam.ByOperator, ipam.GatewayMoved
-	l, err := t.recordWith(who, was, rests, rests.Evidence, withheld)
+	l, err := t.recordWith(who, was, cools, cools.Evidence, withheld)
 	if err == nil {
 		_, err = t.setState(who, l, ipam.Cooling, nil)
 	}
 	return err
 }
 
-// gatewayThatRests is the one that a change has rest, zero for none.
-func (t *tx) gatewayThatRests(plan *poolPlan) netip.Addr {
+// gatewayThatCools is the one that a change has cool, zero for none.
+func (t *tx) gatewayThatCools(plan *poolPlan) netip.Addr {
 	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
 		return netip.Addr{} // no sandbox has a route by it
 	}

@@ -130,7 +130,7 @@ func TestAGenerationBelowIsStale(t *testing.T) {
 
 // Scenario P7: a pool that grows leaves its leases untouched, and gives the new addresses.
 // One that shrinks or is excluded over a lease is refused with the list, or drained: the
-// lease is valid and outside, and its address is never given again, neither as it rests
+// lease is valid and outside, and its address is never given again, neither as it cools
 // nor behind that, before the pool grows back over it.
 func TestGrowAndShrink(t *testing.T) {
 	clock := NewClock()
@@ -204,7 +204,7 @@ func TestGrowAndShrink(t *testing.T) {
 	if n, _ := b.Available(bound.PoolUID, Policy); n != 0 {
 		t.Errorf("%d available", n)
 	}
-	rested := b.Rested(bound.PoolUID, Policy.Cooldown, nil, 16)
+	rested := b.Cooled(bound.PoolUID, Policy.Cooldown, nil, 16)
 	if len(rested) != 1 || rested[0].ID != cooling.ID {
 		t.Fatalf("%v", rested)
 	}

@@ -84,7 +84,7 @@ func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
 	if err := t.planRows(plan, c); err != nil {
 		return nil, err
 	}
-	plan.Rests = t.gatewayThatRests(plan)
+	plan.Cools = t.gatewayThatCools(plan)
 	return plan, t.planTaken(plan)
 }
 

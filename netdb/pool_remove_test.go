@@ -35,7 +35,7 @@ func remove(t *testing.T, b *netdb.Book, uid string, force bool) *ipam.PoolOutco
 }
 
 // Scenario P2: a pool is removed and the same prefix made again: every row left with it,
-// in one commit, the history stays, and .2 works the first time. What cooled rests on
+// in one commit, the history stays, and .2 works the first time. What cooled goes on cooling
 // for what is left of its time, in the new pool too, also behind a restart.
 func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	clock := NewClock()
@@ -46,7 +46,7 @@ func TestARemovedPoolAndTheSamePrefixAgain(t *testing.T) {
 	old := Pool(t, b, "default", "10.8.64.0/29")
 	two := Cool(t, b, Reserve(t, b, "a"))
 	clock.Pass(time.Hour)
-	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), b.Rested(old.UID, Policy.Cooldown, nil, 9), func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), b.Cooled(old.UID, Policy.Cooldown, nil, 9), func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	three, four := Cool(t, b, Reserve(t, b, "b")), Cool(t, b, Reserve(t, b, "c"))
@@ -237,7 +237,7 @@ func bind(t *testing.T, b *netdb.Book, sandbox string) *ipam.Lease {
 	return l
 }
 
-// Scenario P5: what ends rests and clears quarantines names rows, and so pools by their
+// Scenario P5: what ends cooldowns and clears quarantines names rows, and so pools by their
 // uid: what was planned on a removed pool's rows touches none of the pool that has the
 // same addresses now.
 func TestASweepOfARemovedPool(t *testing.T) {
@@ -252,7 +252,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.Pass(Policy.Cooldown)
-	planned := b.Rested(old.UID, Policy.Cooldown, nil, 9)
+	planned := b.Cooled(old.UID, Policy.Cooldown, nil, 9)
 	if len(planned) != 1 {
 		t.Fatal(planned)
 	}
@@ -268,7 +268,7 @@ func TestASweepOfARemovedPool(t *testing.T) {
 	if l, err := b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), quarantined.ID, quarantined.Rev, nil); !errors.Is(err, ipam.ErrGone) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if left := b.Rested(old.UID, Policy.Cooldown, nil, 9); left != nil {
+	if left := b.Cooled(old.UID, Policy.Cooldown, nil, 9); left != nil {
 		t.Errorf("%v", left)
 	}
 	if after, now := b.Leases(); now != rev || fmt.Sprint(after) != fmt.Sprint(before) {

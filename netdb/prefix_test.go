@@ -45,7 +45,7 @@ func mustDelegate(t *testing.T, b *netdb.Book, p *ipam.Pool, sandbox string, bit
 }
 
 // D5: whole prefixes come first of which no address was ever given, then the one that became
-// free longest ago, all of it; and the refusal says when the next one will have rested.
+// free longest ago, all of it; and the refusal says when the next one will have cooled.
 func TestD5PrefixesAreReusedInTheOrderOfTheirRelease(t *testing.T) {
 	for _, tt := range []struct {
 		prefix string
@@ -174,7 +174,7 @@ func TestD2TheFileKeepsPrefixesApart(t *testing.T) {
 }
 
 // D2: addresses and prefixes of three lengths come and go at random, with restarts; no two
-// leases ever have an address together, nothing is given that rests, and Check finds all that
+// leases ever have an address together, nothing is given that cools, and Check finds all that
 // is left free.
 func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 	for seed := range uint64(6) {

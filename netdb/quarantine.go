@@ -202,7 +202,7 @@ func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, boo
 }
 
 // purge takes a row away, by the moves that any row makes on its way, and withholds its
-// address. The last of them is the sweep's: it is what ends a rest.
+// address. The last of them is the sweep's: it is what ends a cooldown.
 func (t *tx) purge(who ipam.Who, e ipam.LeaseEffect) (err error) {
 	l := e.Lease
 	w := &ipam.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: ipam.Quarantined, Sandbox: l.Sandbox,
@@ -294,7 +294,7 @@ func cooledBefore(l *ipam.Lease) int64 {
 }
 
 // takeOver makes a withheld address a row of the pool that contains it now: quarantined,
-// until nothing of it is left, or cooling for what is left of its rest. What was in
+// until nothing of it is left, or cooling for what is left of its cooldown. What was in
 // use on another bridge, or was never seen, only an operator clears: that it is unseen on this one says nothing.
 func (t *tx) takeOver(who ipam.Who, p *ipam.Pool, w ipam.Withheld) error {
 	who.Actor, who.Reason = ipam.ByOperator, ipam.TakenOver
@@ -312,6 +312,6 @@ func (t *tx) takeOver(who ipam.Who, p *ipam.Pool, w ipam.Withheld) error {
 	if l, err = t.setState(who, l, ipam.Cooling, nil); err != nil {
 		return err
 	}
-	l.Since, l.Cooled = w.Since, cooledBefore(l) // it is what is staged, and its rest goes on
+	l.Since, l.Cooled = w.Since, cooledBefore(l) // it is what is staged, and its cooldown goes on
 	return nil
 }

@@ -95,7 +95,7 @@ func (b *Book) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, 
 // address is free at once. unseen is called in the transaction; an error ends
 // the call and nothing changes. An address that was given while it cooled is
 // [ipam.ErrCools]: what its former owner left behind is as old as it was, and a lease
-// that was never used must not shorten its rest.
+// that was never used must not shorten its cooldown.
 func (b *Book) Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	return b.moveAt(ctx, who, id, rev, ipam.Free, nil, unseen, ipam.Reserved)
 }
@@ -114,7 +114,7 @@ func (b *Book) Withhold(ctx context.Context, who ipam.Who, id string, rev int64,
 // ForceRelease quarantines the address of a releasing lease whose removal
 // cannot be confirmed, on the word of an operator, which is who.Note: its
 // containers are in a runtime that is lost, or were never there. It is no
-// shortcut to free: the address rests once every witness answers, and none has
+// shortcut to free: the address cools once every witness answers, and none has
 // seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
 // way, a JSON array, and may not be empty.
 func (b *Book) ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev int64, evidence json.RawMessage) (*ipam.Lease, error) {
@@ -170,11 +170,11 @@ func atRev(l *ipam.Lease, rev int64, to ipam.State, from ...ipam.State) error {
 	return nil
 }
 
-// Rested returns up to n cooling rows of a pool whose cooldown is over, the one
+// Cooled returns up to n cooling rows of a pool whose cooldown is over, the one
 // released longest ago first, also those outside. The pool's own cooldown goes before
 // the daemon's. after is the last row that the caller has looked at, nil at first. The cost
 // does not depend on how many leases there are.
-func (m *memory) Rested(poolUID string, cooldown time.Duration, after *ipam.Lease, n int) []*ipam.Lease {
+func (m *memory) Cooled(poolUID string, cooldown time.Duration, after *ipam.Lease, n int) []*ipam.Lease {
 	now := m.clock.Now()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -208,7 +208,7 @@ func (m *memory) Rested(poolUID string, cooldown time.Duration, after *ipam.Leas
 // unseen returns an error; unseen is called in the transaction, about each
 // row, and must not wait. Free returns how many rows went.
 //
-// That the cooldown is over is the caller's to know: see [Book.Rested].
+// That the cooldown is over is the caller's to know: see [Book.Cooled].
 func (b *Book) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, unseen func(*ipam.Lease) error) (int, error) {
 	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
 		for _, l := range rested {

@@ -215,7 +215,7 @@ func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 	}
 }
 
-// A rested address is as good as a new one: its lease may end at once.
+// A cooled address is as good as a new one: its lease may end at once.
 func TestARestedAddressIsFreeAtOnce(t *testing.T) {
 	c := NewClock()
 	b, pool := openWith(t, c, "10.8.64.0/30")

@@ -97,7 +97,7 @@ func TestASlotIsGivenOnce(t *testing.T) {
 	}
 }
 
-// The address of a slot that no sandbox had rests not at all.
+// The address of a slot that no sandbox had cools not at all.
 func TestAnUnusedSlotsAddressIsFreeAtOnce(t *testing.T) {
 	b := Open(t)
 	warm(t, b, "", 1400)

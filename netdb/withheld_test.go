@@ -79,7 +79,7 @@ func TestWithheldRestInTheOrderOfTheirRelease(t *testing.T) {
 
 // P6: a pool that takes over what cooled in a removed one, and has rows of its own that
 // cool, gives all of them in the order of their release: out of the rows, once their rest is
-// over and they are free, over a restart, and over another removal. What has rested by then
+// over and they are free, over a restart, and over another removal. What has cooled by then
 // is what counts as available.
 func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 	for name, tt := range map[string]struct{ free, reopen, again bool }{
@@ -129,8 +129,8 @@ func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 			}
 			clock.Pass(time.Hour)
 			if tt.free {
-				rested := b.Rested(wide.UID, Policy.Cooldown, nil, 3)
-				rested = append(rested, b.Rested(wide.UID, Policy.Cooldown, rested[2], 9)...)
+				rested := b.Cooled(wide.UID, Policy.Cooldown, nil, 3)
+				rested = append(rested, b.Cooled(wide.UID, Policy.Cooldown, rested[2], 9)...)
 				if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil || n != len(held) {
 					t.Fatal(n, err)
 				}
@@ -168,7 +168,7 @@ func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
 	}
 }
 
-// The address that was the gateway of a pool with leases rests like one that was given:
+// The address that was the gateway of a pool with leases cools like one that was given:
 // their routes still lead there. It can be the gateway again at once.
 func TestAFormerGatewayRests(t *testing.T) {
 	clock := NewClock()
@@ -201,7 +201,7 @@ func TestAFormerGatewayRests(t *testing.T) {
 }
 
 // So it does where the pool cannot give it, or its rest of before it was the gateway is over:
-// what gives it back, a while later, finds that it rests.
+// what gives it back, a while later, finds that it cools.
 func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 	narrow, excluded, moved := spec("default", "10.8.64.8/29"), spec("default", "10.8.64.0/28"), spec("default", "10.8.64.0/28")
 	first := moved.Gateway
@@ -314,7 +314,7 @@ func given(t *testing.T, b *netdb.Book, sandbox string, bits int) *ipam.Lease {
 	return ReservePrefix(t, b, sandbox, bits)
 }
 
-// A gateway that is withheld since a pool was removed rests as a row of its pool once it is the
+// A gateway that is withheld since a pool was removed cools as a row of its pool once it is the
 // gateway no more, wherever it is then, and is withheld no more.
 func TestAFormerGatewayThatIsWithheld(t *testing.T) {
 	last := addr("10.8.64.254")

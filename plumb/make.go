@@ -74,7 +74,7 @@ func (w *work) make() (made bool, err error) {
 	if w.spec.Tap {
 		return w.tap()
 	}
-	// Before anything of the port is on the bridge: an address that was seen there has to rest.
+	// Before anything of the port is on the bridge: an address that was seen there has to cool.
 	if slices.ContainsFunc(w.spec.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		if err := w.hasIPv6(); err != nil {
 			return false, err

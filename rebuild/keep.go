@@ -124,7 +124,7 @@ func (r *restorer) quarantine(ctx context.Context, l *ipam.Lease, also json.RawM
 	former := *l
 	former.Plug = r.plug(ctx, l) // with which a pass knows that nothing of it was ever seen
 	if _, outlived := r.old.Withheld[l.Addr]; outlived {
-		former.ID = "" // it has ended, and only its address rests
+		former.ID = "" // it has ended, and only its address cools
 	}
 	_, there := r.At(l.Addr)
 	row, err := r.QuarantineFormer(ctx, who, &former, evidence)
@@ -167,7 +167,7 @@ func (r *restorer) beside(ctx context.Context, who ipam.Who, l *ipam.Lease, evid
 	w.Addr, w.PrefixLen, w.State, w.Evidence, w.Hold = l.Addr, l.PrefixLen, ipam.Quarantined, evidence, who.Note
 	if cools {
 		if now := ipam.Now(); now.Since(l.Since) >= r.rest && now.Wall.Sub(l.Since.Wall) >= r.rest {
-			return nil // its rest is over
+			return nil // its cooldown is over
 		}
 		w.State = ipam.Cooling
 	}

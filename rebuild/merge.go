@@ -135,9 +135,9 @@ func merge(older, present salvage.Found, source string) merged {
 }
 
 // yields reports that a present row gives way to a lease of the older record, which the
-// present book did not see end: the row rests after another lease, or it is a quarantine of
+// present book did not see end: the row cools after another lease, or it is a quarantine of
 // which the present book knows no owner. Where one book is the other's past, or the same sandbox
-// had the address again, a rest shows that the lease has ended: it was given behind it.
+// had the address again, a cooldown shows that the lease has ended: it was given behind it.
 func yields(is, l *ipam.Lease, another bool) bool {
 	switch {
 	case l.State == ipam.Cooling:

@@ -153,7 +153,7 @@ func TestMergeOfWithheld(t *testing.T) {
 	}
 }
 
-// What rested in the backup is given again before what the present book released, in the
+// What cooled in the backup is given again before what the present book released, in the
 // order of its release, also of what a pool had taken over from one that was removed.
 func TestMergeKeepsTheOrderOfReuse(t *testing.T) {
 	older, present := record("2 a cooling x, 3 b cooling y"), record("4 c cooling z")

@@ -145,7 +145,7 @@ func (r *runner) rest(pools []*ipam.Pool) error {
 		r.say("%s is cleared", l.Text())
 	}
 	for _, p := range pools {
-		rested := r.book.Rested(p.UID, time.Nanosecond, nil, 3)
+		rested := r.book.Cooled(p.UID, time.Nanosecond, nil, 3)
 		if _, err := r.book.Free(ctx, netdbtest.Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (r *runner) rest(pools []*ipam.Pool) error {
 
 // Random things happen to a book before a backup and after it, or after it to an empty book
 // that was begun when the first was lost. Behind a restore the book is whole, no address of a
-// sandbox that lives rests or is free, whichever book gave it, also after more such things,
+// sandbox that lives cools or is free, whichever book gave it, also after more such things,
 // leases of the present book have their ids, and what was sent to a pool before stays old. The
 // machine's witnesses see nothing.
 func TestRestoreOfRandomBooks(t *testing.T) {

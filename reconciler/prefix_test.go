@@ -10,7 +10,7 @@ import (
 
 // D4: an address that is seen in a delegated prefix is its lease's while that is held, behind
 // its own port with whatever MAC; a prefix that cools is quarantined whole with what is seen of
-// one address, and rests while any is seen.
+// one address, and cools while any is seen.
 func TestD4AnAddressSeenInAPrefix(t *testing.T) {
 	inside := netip.MustParseAddr("10.8.64.20")
 	for state, want := range map[ipam.State]string{

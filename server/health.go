@@ -65,8 +65,8 @@ func (h *daemon) notReady() []string {
 }
 
 // Exhausted reports that a pool has no address to give now: none that was never
-// given, and none that has rested for long enough. next is how long until one has
-// rested, 0 when none rests.
+// given, and none that has cooled for long enough. next is how long until one has
+// cooled, 0 when none cools.
 func (s *Server) Exhausted(poolUID string) (is bool, next time.Duration) {
 	return s.daemon.exhausted(poolUID)
 }

@@ -242,8 +242,8 @@ func (h *pools) changePool(c *call, preview bool, verb api.PoolChange, do func()
 		reply.Change = api.PoolUpdate
 		reply.GivesAgain = out.Was.State == ipam.PoolDraining
 	}
-	if out.Rests.IsValid() {
-		reply.GatewayRests = out.Rests.String()
+	if out.Cools.IsValid() {
+		reply.GatewayRests = out.Cools.String()
 	}
 	for _, e := range out.Effects[:min(len(out.Effects), api.MostEffects)] {
 		reply.Effects = append(reply.Effects, poolEffect(e))
@@ -395,7 +395,7 @@ func poolDetails(err error, d map[string]any) {
 }
 
 // available is how many addresses a pool can give now, by its own policy, and how long
-// until one has rested where none can; 0 when none rests.
+// until one has cooled where none can; 0 when none cools.
 func (h *view) available(poolUID string) (n uint64, next time.Duration) {
 	for _, p := range h.book.Pools() {
 		if p.UID == poolUID {

@@ -139,7 +139,7 @@ func (h *history) leapt(from, to moment) (sum time.Duration) {
 
 // judgeBook looks for faults in the book's own history, oldest change first:
 // an address that changes hands without having been free, one that is free or used
-// again before its rest is over on the stamps' own clock, and a grant that the book never
+// again before its cooldown is over on the stamps' own clock, and a grant that the book never
 // made. The rest is the cooldown for a lease that was answered and not called an
 // early reuse, and else cooldownMin: the book's history names no kind.
 func judgeBook(h *history, changes []ipam.Change) (faults []string) {

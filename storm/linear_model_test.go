@@ -57,7 +57,7 @@ func (c call) done() bool { return !c.lost() && c.Refused == "" }
 func (c call) lists() bool { return c.Verb == listingAll && c.done() }
 
 // A rest is how long an address that was bound, or that was given before it had
-// rested, waits for its next owner.
+// cooled, waits for its next owner.
 type rest struct {
 	cooldown, least time.Duration
 }

@@ -119,7 +119,7 @@ func TestHoldsOnlyItsPort(t *testing.T) {
 }
 
 // An address for a slot is asked for as a sandbox asks, of the pool's own family; one that has not
-// rested is a sandbox's, and the slot ends.
+// cooled is a sandbox's, and the slot ends.
 func TestReserve(t *testing.T) {
 	lease := &ipam.Lease{ID: "l", Addr: netip.MustParseAddr("10.8.64.7")}
 	full := errors.New("it is full")

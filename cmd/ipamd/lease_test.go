@@ -25,14 +25,14 @@ func bindAndRelease(w *world, l api.Lease) {
 		w.t.Fatal(err)
 	}
 	r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "60s"})
-	if err != nil || !rests(r.Lease) {
+	if err != nil || !cools(r.Lease) {
 		w.t.Fatalf("release of a bound lease: %+v, %v", r, err)
 	}
 }
 
-// rests reports whether a lease that was bound has ended: it cools, or, where the answer
+// cools reports whether a lease that was bound has ended: it cools, or, where the answer
 // took longer than a short cooldown, it is free since.
-func rests(l api.Lease) bool { return l.State == api.Cooling || l.State == api.Free }
+func cools(l api.Lease) bool { return l.State == api.Cooling || l.State == api.Free }
 
 // L2: the same request again gets the same lease, and no new revision.
 func TestL2AllocateIsIdempotent(t *testing.T) {
@@ -69,7 +69,7 @@ func TestL4LateReleaseOverTheSocket(t *testing.T) {
 	w := newWorld(t, quick, pool("10.8.64.0/30"))
 	a := w.give("a", "10.8.64.2").Leases[0]
 	bindAndRelease(w, a)
-	if r, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{}); err != nil || !rests(r.Lease) {
+	if r, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{}); err != nil || !cools(r.Lease) {
 		t.Errorf("released again: %+v, %v", r, err)
 	}
 	var b *api.AllocateReply

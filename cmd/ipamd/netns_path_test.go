@@ -63,7 +63,7 @@ func TestG13NetnsPathsOfBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.ns.Exec("ip", "link", "del", port.HostName)
-		if r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "60s"}); err != nil || !rests(r.Lease) {
+		if r, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{Wait: "60s"}); err != nil || !cools(r.Lease) {
 			t.Fatalf("beside looks that hang: %+v, %v", r, err)
 		}
 	}

@@ -127,7 +127,7 @@ func (w *world) plug(d *ctrdtest.Daemon, name string, named map[string]string) *
 // L13: a page of the book is broken. The daemon refuses and names the verb.
 // The verb gives everybody who lives his own lease back, keeps back what the
 // book kept back, and leaves the old file as it was under the name that it says.
-// No address of any of them is given; what rested rests.
+// No address of any of them is given; what cooled goes on cooling.
 func TestL13Rebuild(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{"changes", "leases"} {
@@ -222,7 +222,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 		w.give("new"+string(rune('a'+i)), addr(11+i))
 	}
 	// Nobody clears who sleeps, however long its address is not seen; what only waited
-	// is cleared, and what rested has its time.
+	// is cleared, and what cooled has its time.
 	for at, byHand := range map[string]bool{asleep.held.Address: true, addr(9): true, addr(8): false} {
 		l, _ := w.program.book.At(netip.MustParseAddr(at))
 		if got := l.Hold != ""; got != byHand {

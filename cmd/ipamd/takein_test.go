@@ -240,7 +240,7 @@ func (w *world) editOf(path, script string) {
 }
 
 // The predecessor's file has no owners: they come from labels. What nobody explains is
-// quarantined, what rested rests, and a bad row is named.
+// quarantined, what cooled goes on cooling, and a bad row is named.
 func TestAnImportOfThePredecessorsFile(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {

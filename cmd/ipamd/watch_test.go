@@ -508,7 +508,7 @@ func TestW10FailedCreates(t *testing.T) {
 		if who := w.whois(keeper.held.Address); who.State != api.Bound || who.Lease.ID != keeper.held.ID {
 			t.Errorf("who lives on has %+v", who.Lease)
 		}
-		// The whole pool can be given again, once it has rested.
+		// The whole pool can be given again, once it has cooled.
 		list, err := w.client.Leases(ctx, client.LeaseFilter{})
 		if err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ import (
 
 // wait is how long anything may take that has no time of its own. It costs
 // nothing where all is well, and a machine may stand still for seconds; what ipamd
-// rests after a look at its book is twenty times as long as the look took.
+// waits after a look at its book is twenty times as long as the look took.
 const wait = 60 * time.Second
 
 var ctx = context.Background()

@@ -19,7 +19,7 @@ import (
 )
 
 // Found is what could be read of a broken book. Witnesses can report again
-// which workloads live; they cannot report whose book it was, which addresses rested, and
+// which workloads live; they cannot report whose book it was, which addresses cooled, and
 // which sandboxes slept without a container.
 type Found struct {
 	Epoch, RunnerUID, MachineID string // "" when they could not be read

@@ -50,7 +50,7 @@ func predecessors(t *testing.T, rows string) string {
 	return path
 }
 
-// What the predecessor held is held, what it released rests in the order of its release,
+// What the predecessor held is held, what it released cools in the order of its release,
 // and each row that means nothing is named by table, key and field, with its address held.
 func TestPredecessor(t *testing.T) {
 	path := predecessors(t, `

@@ -783,7 +783,7 @@ func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 	}
 }
 
-// Z8: what comes while a failed wake rests is not forgotten: it wakes once another try may begin.
+// Z8: what comes while a failed wake waits is not forgotten: it wakes once another try may begin.
 func TestZ8WhatComesInTheBackOffWakes(t *testing.T) {
 	s := stage(t)
 	s.pause(t, frozen(ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP}}))
