@@ -36,7 +36,7 @@ type Watchdog interface {
 	Ended(lease string)
 }
 
-// Allocator gives leases of before a rebuild back; *allocator.Allocator is one.
+// Allocator gives former leases back after a rebuild; *allocator.Allocator is one.
 type Allocator interface {
 	Reclaim(ctx context.Context, who ipam.Who, id string, where ipam.Binding) (*ipam.Lease, error)
 }
@@ -89,7 +89,7 @@ func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, w
 
 // BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules, but
 // beside an error: then the leases are bound, and their rules could not be made. None of the leases
-// is of before a rebuild.
+// is a former one, from before a rebuild.
 func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, where ipam.Binding) ([]*ipam.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err

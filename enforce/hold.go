@@ -81,7 +81,7 @@ func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err erro
 }
 
 // share takes in a lease at its ports. A port of them that another sandbox's lease has by the same
-// link is one's alone: what the other's lease says of it is of before, and it keeps its address
+// link is one's alone: what the other's lease says of it is out of date, and it keeps its address
 // from all. An error says that it is the other's.
 func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (without error) {
 	both := []*ipam.Lease{l}

@@ -241,7 +241,7 @@ func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, w
 	return out, waiting, nil
 }
 
-// leaving are those bridges of before that no pool is on any more, where ipamd may take their
+// leaving are those former bridges that no pool is on any more, where ipamd may take their
 // gateways away. One that is gone took them with it, and is not made again.
 func (f *Follower) leaving(before map[string]bridge.Desired, bridges map[string][]ipam.PoolSpec) (map[string]bridge.Desired, error) {
 	left := make(map[string]bridge.Desired)

@@ -14,7 +14,7 @@ import (
 
 // Of says which gateways the bridge has to have for pools, and which of those that
 // it had to have before are former ones now. held are the addresses of sandboxes, and of
-// former pools, that may be in use: while one of them is in the subnet of a gateway of before,
+// former pools, that may be in use: while one of them is in the subnet of a former gateway,
 // that gateway stays, for it is the sandbox's route; unless the same address is its gateway
 // with another prefix length.
 //

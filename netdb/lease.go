@@ -210,7 +210,7 @@ func (t *tx) refuses(poolUID string, r ipam.Range, sandbox string) error {
 	return nil
 }
 
-// recordBinding adds a binding to what a lease records. The containers of before stay
+// recordBinding adds a binding to what a lease records. Containers that are recorded stay
 // unless they are named as gone, and so does what the binding leaves empty: who
 // knows of one part must not erase what others know of the rest.
 func recordBinding(l *ipam.Lease, n ipam.Binding) error {

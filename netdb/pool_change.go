@@ -76,7 +76,7 @@ func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
 // the routes and neighbours of its sandboxes still lead there, and who got the address at
 // once would get their packets. So would the sandbox that had it before it was the gateway:
 // the rest is no lease's. It cools where the pool cannot give it, too: the next change
-// may have it back. A rest of before it was the gateway begins anew, also one that is withheld
+// may have it back. A cooldown from before it was the gateway begins anew, also one that is withheld
 // since another pool was removed.
 func (t *tx) restGateway(who ipam.Who, plan *poolPlan) error {
 	a, pool := plan.Cools, plan.Pool

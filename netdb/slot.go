@@ -47,7 +47,7 @@ func (c *Claim) Check() error {
 
 // ClaimSlot gives a ready slot to a sandbox, under a new lease id. The slot's spec is
 // compared with that of the pool in the transaction that gives it: once a change of the pool
-// is acknowledged, no slot of before is given under [ipam.SlotsRecreate]. stale says that
+// is acknowledged, no earlier slot is given under [ipam.SlotsRecreate]. stale says that
 // it was given although the pool wants others by now.
 //
 // Errors: [ipam.OwnedError] (the owner has a lease), [ipam.ErrCancelled], [ipam.ErrSlotStale],

@@ -26,7 +26,7 @@ type unseen struct {
 // census that a witness is missing from proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
 // about and was not; one sighting starts all over, and so does a container that
-// the row records. What an operator holds stays so until an operator clears it. The address of a lease of before
+// the row records. What an operator holds stays so until an operator clears it. The address of a lease from before
 // a rebuild of which nothing was ever seen waits for its owner, as the lease itself did.
 func unseenLong(book []*ipam.Lease, c census.Census, shows func(*ipam.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now ipam.Stamp) ([]*ipam.Lease, map[string]unseen) {
 	var clears []*ipam.Lease

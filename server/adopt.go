@@ -14,7 +14,7 @@ import (
 )
 
 // adopt gives a quarantined address to the sandbox that an operator names. What the
-// request leaves out is taken from the row, where a rebuild keeps a lease of before.
+// request leaves out is taken from the row, where a rebuild keeps the former lease.
 // Nothing that a witness sees may contradict it.
 func (h *addresses) adopt(c *call) (int, any, error) {
 	var ask api.AdoptRequest

@@ -19,7 +19,7 @@ func quarantineAdopt(c *ctl) *cobra.Command {
 		Short: "Give a quarantined address to the sandbox that lives with it",
 		Long: `Makes a quarantined address the bound lease of a sandbox, on your word: for one
 that lives with it and that no label names, after a rebuild. What the quarantine
-knows of its lease of before (whois shows it) need not be said again. Refused
+knows of its former lease (whois shows it) need not be said again. Refused
 when a witness sees the address elsewhere. Wants admin rights. -q prints the
 lease id.`,
 		Example: `  ipamctl quarantine adopt 10.8.64.7 --reason "the book was lost"
@@ -41,7 +41,7 @@ lease id.`,
 	f.StringVar(&req.Sandbox, "sandbox", "", "the `sandbox`; left out it is the one that the quarantine names")
 	f.StringVar(&req.UID, "uid", "", "its incarnation, where that is not its name")
 	f.StringVar(&req.Interface, "interface", "", "the `interface` inside the sandbox")
-	f.StringVar(&req.LeaseID, "lease", "", "the `id` of its lease of before")
+	f.StringVar(&req.LeaseID, "lease", "", "the `id` of its former lease")
 	f.StringArrayVar(&containers, "container", nil, "a container as `namespace/id`; may be repeated")
 	f.StringVar(&req.Netns, "netns", "", "`path` of the network namespace")
 	f.StringVar(&req.HostInterface, "host-interface", "", "the `port` of the bridge")

@@ -14,8 +14,9 @@ func poolWithheld(c *ctl) *cobra.Command {
 		Use:   "withheld [POOL]",
 		Short: "Addresses of removed pools that no pool gives yet",
 		Long: `Lists the addresses that outlive their removed pools, all or those of one pool
-(its name or its uid): since when, and why. One that cools is given
-after its cooldown; one that is quarantined was in use, or may be. The pool that comes to contain one has it so.
+(its name or its uid): since when, and why. One that cools is given after its
+cooldown; one that is quarantined was in use, or may be. The pool that comes to
+contain one has it so.
 -q prints the addresses.`,
 		Example: "  ipamctl pool withheld\n  ipamctl pool withheld old -o json | jq -r '.withheld[].address'",
 		Args:    cobra.MaximumNArgs(1),

@@ -133,7 +133,7 @@ func (g *given) answerPort(ctx context.Context, c *config, args *skel.CmdArgs, s
 	return types.PrintResult(r, c.CNIVersion)
 }
 
-// checkPlugged compares the port with what the leases say, and with the routes of before.
+// checkPlugged compares the port with what the leases say, and with the routes of the ADD.
 func checkPlugged(ctx context.Context, c *config, args *skel.CmdArgs, held []api.Lease, before *types100.Result, pools []api.Pool) error {
 	o := ownerOf(c, args)
 	asAdded := 0 // ADD gave both ends one; the pool may say another since

@@ -17,7 +17,7 @@ import (
 // While the process lives, what both CLOCK_BOOTTIME and CLOCK_MONOTONIC have seen
 // pass counts. Since the last change of the process before, what both
 // CLOCK_BOOTTIME and the wall clock say. Where the two cannot be of one machine's
-// life, nothing of before counts.
+// life, nothing earlier counts.
 //
 // The stamps that it makes count in an era: a boot, or a part of one. It is safe
 // for concurrent use.
@@ -28,7 +28,7 @@ type Clock struct {
 	last Stamp // as read
 	era  string
 	seen time.Duration // in the era
-	odd  error         // why nothing of before counts, when that is no reboot
+	odd  error         // why nothing earlier counts, when that is no reboot
 	from time.Time     // since when
 }
 

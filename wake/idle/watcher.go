@@ -196,7 +196,7 @@ func (w *Watcher) Read() error {
 
 // LastTraffic is when a lease's sandbox last had traffic, as of the last reading; false when
 // none is known since the lease began. The wall clock may have been set since then, so what has
-// passed is compared: by it all traffic of a lease may be of before.
+// passed is compared: by it all traffic of a lease may be earlier than that.
 func (w *Watcher) LastTraffic(l *ipam.Lease) (time.Time, bool) {
 	if w == nil {
 		return time.Time{}, false
