@@ -32,8 +32,8 @@ func TestHoldings(t *testing.T) {
 		changes []api.Change // oldest first, for the eye
 		want    []Holding    // newest first
 	}{
-		"nothing":               {nil, nil},
-		"held still":            {[]api.Change{given, bound}, []Holding{upTo(one, 2, api.Bound)}},
+		"nothing":                 {nil, nil},
+		"held still":              {[]api.Change{given, bound}, []Holding{upTo(one, 2, api.Bound)}},
 		"released, not confirmed": {[]api.Change{given, bound, let}, []Holding{past(upTo(one, 3, api.Releasing))}},
 		"two after each other": {[]api.Change{given, bound, let, cooled, free, next}, []Holding{
 			{Lease: "l2", Address: "10.8.64.2", Sandbox: "b", From: at(6), First: 6, Last: 6, Now: api.Reserved},
