@@ -32,11 +32,11 @@ func TestDiagnoseWorkloads(t *testing.T) {
 	const a2 = "10.8.64.2"
 	type lines = []line
 	for name, tt := range map[string]struct {
-		world lines
-		more  func(*World)
-		want  []string // "kind address", in order
-		says  string   // in the first one's detail
-		mend  string   // in the first one's verb
+		world  lines
+		more   func(*World)
+		want   []string // "kind address", in order
+		says   string   // in the first one's detail
+		repair string   // in the first one's verb
 	}{
 		"all agree":                           {lines{lease(a2, bound, "A", ipamtest.Records("c1")), container("c1", owner("A"), ip(a2), runs), container("c2", owner("A"))}, nil, nil, "", ""},
 		"bound, its container claims nothing": {lines{lease(a2, bound, "A", ipamtest.Records("c1")), container("c1")}, nil, nil, "", ""},
@@ -115,8 +115,8 @@ func TestDiagnoseWorkloads(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Fatalf("found %q, want %q", got, tt.want)
 			}
-			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.mend)) {
-				t.Errorf("%s says %q, mended by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.mend)
+			if len(found) > 0 && (!strings.Contains(found[0].Detail, tt.says) || !strings.Contains(found[0].Repair, tt.repair)) {
+				t.Errorf("%s says %q, repaired by %q; want %q and %q in them", got[0], found[0].Detail, found[0].Repair, tt.says, tt.repair)
 			}
 		})
 	}
