@@ -125,7 +125,8 @@ func (t Trace) whose(h *census.HostLink) Owner {
 	if shown && (h.Hidden || h.MAC == t.Lease.MAC) {
 		return Own
 	}
-	is := RecordedBy(slices.Collect(maps.Values(t.Leases.byID)), t.Lease.Plug.Boot).Whose(t.Lease, h.Index, h.Name)
+	others := slices.DeleteFunc(slices.Collect(maps.Values(t.Leases.byID)), func(o *ipam.Lease) bool { return o.Plug.Link() != h.Index })
+	is := RecordedBy(others, t.Lease.Plug.Boot).Whose(t.Lease, h.Index, h.Name)
 	if is == Own && (shown || h.Leads && !h.Hidden && h.Inside == "" && t.At.Netns != "" && t.At.Inode != 0 && !t.Remains.Netns) {
 		return Unclear
 	}
