@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 )
 
 // A Code is the class of an error; programs branch on it, people read the
@@ -52,10 +54,11 @@ type Error struct {
 }
 
 // Error is the message, and behind it the code, to search for, unless the message has
-// each word of it.
+// each word of it, as a word of its own: "overlaps" is one for "overlap", "nothing" is none for "not".
 func (e *Error) Error() string {
+	has := strings.FieldsFunc(e.Message, func(r rune) bool { return !unicode.IsLetter(r) })
 	for word := range strings.SplitSeq(string(e.Code), "_") {
-		if !strings.Contains(e.Message, word) {
+		if !slices.ContainsFunc(has, func(w string) bool { return strings.TrimSuffix(w, "s") == strings.TrimSuffix(word, "s") }) {
 			return fmt.Sprintf("%s (%s)", e.Message, e.Code)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/client/answer"
 	"github.com/ipamd/ipamd/internal/realtest"
 	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/server/servertest"
@@ -48,8 +49,11 @@ func TestRefusalSaysEachThingOnce(t *testing.T) {
 	_, clear := c.Clear(t.Context(), "10.8.64.7")
 	_, bind := c.Bind(t.Context(), l.ID, api.BindRequest{Netns: "/n"})
 	for err, want := range map[error]string{
-		clear: "clear 10.8.64.7: state does not allow it: it is not quarantined (state_not_allowed)",
-		bind:  "bind " + l.ID + ": 10.8.64.2: state does not allow it: it is cooling (state_not_allowed)",
+		clear: "clear 10.8.64.7: not allowed in this state: it is not quarantined",
+		bind:  "bind " + l.ID + ": 10.8.64.2: not allowed in this state: it is cooling",
+		answer.Refusal("attach "+l.ID, "503 Service Unavailable", "", []byte(`{"code":"not_ready","message":"attach: not ready: ipamd-plumb does not run"}`)): "attach " + l.ID + ": not ready: ipamd-plumb does not run",
+		answer.Refusal("apply a", "409 Conflict", "", []byte(`{"code":"pool_overlap","message":"pool overlaps another"}`)):                                    "apply a: pool overlaps another",
+		answer.Refusal("show x", "404 Not Found", "", []byte(`{"code":"not_found","message":"nothing is found"}`)):                                            "show x: nothing is found (not_found)",
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

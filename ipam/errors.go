@@ -21,7 +21,7 @@ var (
 	// caller acted on. Look again.
 	ErrStale = errors.New("revision is stale")
 	// ErrState means that the table of moves does not allow this one.
-	ErrState = errors.New("state does not allow it")
+	ErrState = errors.New("not allowed in this state")
 	// ErrCools means that the address was given while it cooled: it has to be
 	// released and to cool anew, and is not free at once.
 	ErrCools = fmt.Errorf("%w: its address still has to cool", ErrState)
@@ -38,7 +38,7 @@ var (
 	ErrQuarantined = errors.New("address is quarantined")
 	// ErrNotInPool means that the address is outside its pool's prefix, or
 	// is excluded, or is the network's, the gateway's or the broadcast one.
-	ErrNotInPool = errors.New("address is not in the pool")
+	ErrNotInPool = errors.New("address is not given by the pool")
 	// ErrExhausted means that the pool has no address to give now.
 	ErrExhausted = errors.New("pool is exhausted")
 	// ErrOverlap means that the prefix overlaps another pool's.

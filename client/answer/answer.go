@@ -52,7 +52,10 @@ func (f *Failure) said() string {
 		return f.below.Error()
 	}
 	verb, _, _ := strings.Cut(f.doing, " ")
-	rest := strings.TrimPrefix(strings.TrimPrefix(e.Message, f.doing+": "), verb+" ")
+	rest, named := strings.CutPrefix(e.Message, f.doing+": ")
+	if !named {
+		rest = strings.TrimPrefix(strings.TrimPrefix(rest, verb+": "), verb+" ")
+	}
 	return (&api.Error{Code: e.Code, Message: rest}).Error()
 }
 

@@ -25,6 +25,8 @@ func hintFor(e *api.Error, about subject) string {
 		field, _ := e.Details["field"].(string)
 		if field == "pool" {
 			return "the pools: ipamctl pools"
+		} else if field == "family" { // a pool lacks one: what is no family is refused before
+			return "the pools and their prefixes: ipamctl pools"
 		} else if field == "path" && about.verb == "ipamctl book backup" {
 			return "the service may write below /var/lib/ipamd only: ipamctl book backup /var/lib/ipamd/backup.db"
 		}

@@ -31,6 +31,7 @@ func TestHintsNameTheSubject(t *testing.T) {
 	}{
 		"the argument is mac; what it takes: ipamctl bind --help": {"mac", subject{verb: "ipamctl bind"}},
 		"what it takes: ipamctl VERB --help":                      {"", subject{}},
+		"the pools and their prefixes: ipamctl pools":             {"family", subject{verb: "ipamctl allocate"}},
 		"ipamctl book backup /var/lib/ipamd/backup.db":            {"path", subject{verb: "ipamctl book backup"}},
 	} {
 		if got := hintFor(&api.Error{Code: api.InvalidArgument, Details: map[string]any{"field": c.field}}, c.about); !strings.HasSuffix(got, hint) {

@@ -17,7 +17,8 @@ type sendJournal func(message string, priority journal.Priority, fields map[stri
 // record is a field to search by: journalctl IPAMD_ADDR=10.8.64.7. MESSAGE has
 // all of them too, for people, and IPAMD_MSG the bare message. A record that
 // the journal does not take goes to the handler that stands in. systemd/slog-journal
-// is not used: Go's module proxy does not have it.
+// is not used: its MESSAGE is the bare message, without the address that it is about, it
+// writes durations and times as numbers, and a level between two of slog's is informational.
 type fieldHandler struct {
 	standIn slog.Handler
 	send    sendJournal
