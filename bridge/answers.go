@@ -51,7 +51,7 @@ type answers struct {
 	*report
 	bridge string        // its name
 	window time.Duration // how long an address that answered may keep silent
-	ask    func(netip.Addr)
+	ask    func(netip.Addr) (sent bool)
 	listen func() (*probe.Ingress, error)
 
 	known     map[netip.Addr]answer
@@ -61,6 +61,7 @@ type answers struct {
 	missed    atomic.Pointer[time.Time]  // when an answer may have been lost last
 	ingress   *probe.Ingress             // nil while no answer is suspected
 	suspected time.Time                  // when one was last
+	asked     time.Time                  // when askAgain asked last
 }
 
 // receive takes in the last of the answers that came for an address. What is new in it
@@ -252,6 +253,23 @@ func (a *answers) expire(now time.Time, reaches func(origin) bool, look func(por
 			delete(a.doubts, addr)
 		case due:
 			a.remove(addr)
+		}
+	}
+}
+
+// askAgain asks for the answers that came by no port that is known, a few at a time and the oldest first. Their
+// port may have gone before they were read: no news ends them then, and without a question they would stand for good.
+func (a *answers) askAgain(now time.Time, reaches func(origin) bool) {
+	of := a.byPort[0]
+	if of == nil || now.Sub(a.asked) < locateEvery || !reaches(origin{}) {
+		return
+	}
+	a.asked = now
+	for e, asks := of.Front(), ingressAsks; e != nil && asks > 0; e, asks = e.Next(), asks-1 {
+		addr := e.Value.(netip.Addr)
+		if _, doubted := a.doubts[addr]; !doubted {
+			a.doubt(addr)
+			a.doubtSince(addr, a.ask(addr))
 		}
 	}
 }

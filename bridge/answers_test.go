@@ -260,3 +260,38 @@ func claimFrame(to net.HardwareAddr, addr string) func(source, says net.Hardware
 		return append(append(bytes.Clone(f[:6]), source...), f[12:]...)
 	}
 }
+
+// An answer that is read when its port has gone came by no port that is known, and no news ends it. It is asked for
+// again: it stands no longer than the window, also on a bridge without any port, which has nobody to ask.
+func TestAnAnswerWhosePortHasGoneEnds(t *testing.T) {
+	t.Parallel()
+	const addr = "10.8.0.7"
+	for name, others := range map[string]int{"the last port": 0, "one of several": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			outer, _ := nested(t, ns, addr+"/24")
+			for range others {
+				ns.Port("rt0", "10.8.0.8/24")
+			}
+			v := open(t, ns)
+			v.settle()
+			for seen := false; !seen; { // a busy machine may have the port's end read first
+				v.mu.Lock() // nothing is read
+				if err := v.Bridge.probe.Ask(t.Context(), netip.MustParseAddr(addr)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+				ns.Exec("ip", "link", "set", outer.HostName, "nomaster")
+				v.mu.Unlock()
+				v.settle()
+				if seen = strings.Contains(v.who(addr), "probe"); !seen {
+					ns.Exec("ip", "link", "set", outer.HostName, "master", "rt0")
+					v.settle()
+				}
+			}
+			realtest.Eventually(t, wait, "its end", func() bool { v.settle(); return v.who(addr) == "" })
+		})
+	}
+}

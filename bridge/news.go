@@ -18,6 +18,7 @@ func (b *Bridge) drain() {
 	if b.readNews(); b.trouble == nil {
 		b.answers.locate(b.wire(), time.Now().Add(locateWithin))
 		b.answers.expire(now, b.reaches, func(port int) { b.netns.readPort(b.wire(), port) })
+		b.answers.askAgain(now, b.reaches)
 	}
 }
 
@@ -59,7 +60,12 @@ func (b *Bridge) readNews() {
 // reaches reports whether a question surely arrives where an answer came
 // from. A link that is in the news may have been down.
 func (b *Bridge) reaches(from origin) bool {
-	if !b.isKnown() || b.device.again || !b.device.link.Carries() {
+	switch {
+	case !b.isKnown() || b.device.again:
+		return false
+	case from.port == 0 && len(b.netns.ports) == 0: // whoever answered is not on the bridge any more
+		return true
+	case !b.device.link.Carries():
 		return false
 	}
 	p := b.netns.ports[from.port]

@@ -148,11 +148,11 @@ func (b *Bridge) openIngress() (i *probe.Ingress, err error) {
 	return i, err
 }
 
-// askNow sends a question with the lock held; one that is not sent has no answer.
-func (b *Bridge) askNow(addr netip.Addr) {
+// askNow sends a question with the lock held, and reports whether it was sent.
+func (b *Bridge) askNow(addr netip.Addr) (sent bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), ingressWithin)
 	defer cancel()
-	_ = b.probe.Ask(ctx, addr)
+	return b.probe.Ask(ctx, addr) == nil
 }
 
 // keep is a socket for questions that are asked without the lock.

@@ -270,6 +270,12 @@ func (w *world) leases() (out []api.Lease) {
 // none waits until no address is held, and none is waited for.
 func (w *world) none(when string) {
 	w.t.Helper()
+	defer func() { // what is left says why
+		for _, l := range w.leases() {
+			now, err := w.client.Lease(w.t.Context(), l.ID)
+			w.t.Logf("left %s: %+v, %v", when, now, err)
+		}
+	}()
 	realtest.Eventually(w.t, wait, "no lease is left "+when, func() bool { return len(w.leases()) == 0 })
 }
 
