@@ -15,6 +15,9 @@ const (
 	// locateEvery is the least time between two looks for the port that one
 	// address is answered from.
 	locateEvery = 100 * time.Millisecond
+	// askAgainEvery is the least time between two rounds of askAgain: an answer wakes who reads it, and that one
+	// asks again.
+	askAgainEvery = 2 * time.Second
 	// locateWithin is how long one drain may look for ports, with the lock held,
 	// once it has made locateLeast lookups. One takes some 10 µs, and
 	// twenty times as long beside a flood.
@@ -261,7 +264,7 @@ func (a *answers) expire(now time.Time, reaches func(origin) bool, look func(por
 // port may have gone before they were read: no news ends them then, and without a question they would stand for good.
 func (a *answers) askAgain(now time.Time, reaches func(origin) bool) {
 	of := a.byPort[0]
-	if of == nil || now.Sub(a.asked) < locateEvery || !reaches(origin{}) {
+	if of == nil || now.Sub(a.asked) < askAgainEvery || !reaches(origin{}) {
 		return
 	}
 	a.asked = now
