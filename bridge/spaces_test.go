@@ -185,8 +185,11 @@ func TestF11ADyingNamespaceSilencesNoOther(t *testing.T) {
 	met := 0
 	for i := 0; i < 30 && met < 3; i++ {
 		p := ns.Port("rt0", "10.8.0.7/24")
-		before := []*nstest.Port{ns.Port("rt9"), ns.Port("rt9"), ns.Port("rt9"), ns.Port("rt9")}
-		for _, q := range before { // the kernel takes them down before
+		var before []*nstest.Port
+		for range 4 + 2*i {
+			before = append(before, ns.Port("rt9"))
+		}
+		for _, q := range before { // the kernel takes them down before, which lasts the longer the more they are
 			q.NS.Delete()
 		}
 		p.NS.Delete()
