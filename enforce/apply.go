@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
@@ -163,9 +164,13 @@ func (k *Keeper) follow(ctx context.Context) error {
 // without it a sandbox would lose what an earlier process gave its port.
 const firstTries = 10
 
+// firstWithin is how long that may take for all of them, before the last round.
+const firstWithin = 5 * time.Second
+
 // places finds the ports of all leases that may be used on one. The error is that of one that the kernel did not say.
 func places(ctx context.Context, leases []*ipam.Lease, tries int, find func(*ipam.Lease) place) (at map[string]place, unsaid error) {
 	at = make(map[string]place, len(leases))
+	began := time.Now()
 	for range tries {
 		unsaid = nil
 		for _, l := range leases {
@@ -178,7 +183,7 @@ func places(ctx context.Context, leases []*ipam.Lease, tries int, find func(*ipa
 				unsaid = fmt.Errorf("find the port of lease %s: %w", l.ID, err)
 			}
 		}
-		if unsaid == nil || ctx.Err() != nil {
+		if unsaid == nil || ctx.Err() != nil || time.Since(began) > firstWithin {
 			break
 		}
 	}
