@@ -136,11 +136,14 @@ func (w *world) readRules() {
 
 func (w *world) cooling() (map[string]string, error) {
 	list, err := w.client.Leases(w.ctx, client.LeaseFilter{State: string(api.Cooling)})
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]string{}
 	for _, l := range list.Leases {
 		out[l.ID] = l.Address
 	}
-	return out, err
+	return out, nil
 }
 
 // rulesAreTheBooks waits until the kernel has what those who live must have, and nothing
