@@ -30,7 +30,7 @@ type Config struct {
 	Wake       Wake       `toml:"wake" comment:"Waking paused sandboxes."`
 	Idle       Idle       `toml:"idle" comment:"Sandboxes without traffic. What counts is IP that passes the bridge to or from a lease's\naddress, but no ICMP and no IGMP."`
 	Reconcile  Reconcile  `toml:"reconcile" comment:"Comparing book, wire and runtime."`
-	Enforce    Enforce    `toml:"enforce" comment:"Rules of nftables, made from the book: a port may use the addresses of its leases, and no\nothers. OPERATIONS says how to go from off to enforce."`
+	Enforce    Enforce    `toml:"enforce" comment:"Rules of nftables, made from the book: a port may use the addresses of its leases, and no\nothers. FEATURES.md says how to go from off to enforce."`
 	Metrics    Metrics    `toml:"metrics" comment:"Metrics over TCP, beside those on the socket."`
 	Log        Log        `toml:"log" comment:"What ipamd writes to its standard error."`
 }

@@ -128,7 +128,7 @@ func files(t *testing.T, pkg string) {
 		"/usr/share/man/man1/ipamctl.1.gz", "/usr/share/man/man1/ipamctl-status.1.gz", "/usr/share/man/man1/ipamctl-exit-codes.1.gz",
 		"/usr/share/bash-completion/completions/ipamctl", "/usr/share/zsh/vendor-completions/_ipamctl",
 		"/usr/share/fish/vendor_completions.d/ipamctl.fish",
-		"/usr/share/doc/ipamd/OPERATIONS.md.gz", "/usr/share/doc/ipamd/examples/networkd/rt0.network", "/usr/share/doc/ipamd/examples/python/lease.py",
+		"/usr/share/doc/ipamd/OPERATIONS.md.gz", "/usr/share/doc/ipamd/FEATURES.md.gz", "/usr/share/doc/ipamd/examples/networkd/rt0.network", "/usr/share/doc/ipamd/examples/python/lease.py",
 		"/usr/share/doc/ipamd/copyright", "/usr/share/doc/ipamd/changelog.gz", "/usr/share/doc/ipamd/LICENSES.gz",
 	} {
 		if modes[want] == "" {

@@ -28,14 +28,18 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// anchors are the places in the page for operators that a link can lead to.
-func anchors(t *testing.T) (all []string) {
+// anchors are the places in a page that a link can lead to: its own, and its headings.
+func anchors(t *testing.T, file string) (all []string) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`<a id="([^"]+)"></a>`).FindAllStringSubmatch(read(t, "docs/OPERATIONS.md"), -1) {
+	page := read(t, file)
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)"></a>`).FindAllStringSubmatch(page, -1) {
 		if slices.Contains(all, m[1]) {
-			t.Errorf("two places are called %s", m[1])
+			t.Errorf("%s: two places are called %s", file, m[1])
 		}
 		all = append(all, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ ([A-Z][a-z ]+)$`).FindAllStringSubmatch(page, -1) {
+		all = append(all, strings.ReplaceAll(strings.ToLower(m[1]), " ", "-"))
 	}
 	return all
 }
@@ -138,17 +142,29 @@ func TestEachAlertIsExplained(t *testing.T) {
 	}
 }
 
-// Every link within the page leads somewhere.
+// Every link to a place in a page for operators leads to one, from each page that has such links.
 func TestOperationsLinks(t *testing.T) {
-	there := anchors(t)
-	page := read(t, "docs/OPERATIONS.md")
-	for _, m := range regexp.MustCompile(`(?m)^#+ ([A-Z][a-z ]+)$`).FindAllStringSubmatch(page, -1) {
-		there = append(there, strings.ReplaceAll(strings.ToLower(m[1]), " ", "-"))
+	places := map[string][]string{}
+	for _, page := range []string{"OPERATIONS.md", "FEATURES.md"} {
+		places[page] = anchors(t, "docs/"+page)
 	}
-	for _, m := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(page, -1) {
-		if !slices.Contains(there, m[1]) {
-			t.Errorf("docs/OPERATIONS.md links to #%s, which is not there", m[1])
+	found := 0
+	for _, page := range []string{"OPERATIONS.md", "FEATURES.md", "API.md", "METRICS.md", "CNI.md", "DOCKER.md"} {
+		for _, m := range regexp.MustCompile(`\]\(([A-Z]+\.md)?#([^)]+)\)`).FindAllStringSubmatch(read(t, "docs/"+page), -1) {
+			to := m[1]
+			if to == "" {
+				to = page
+			}
+			if there, checked := places[to]; checked {
+				found++
+				if !slices.Contains(there, m[2]) {
+					t.Errorf("docs/%s links to %s#%s, which is not there", page, to, m[2])
+				}
+			}
 		}
+	}
+	if found < 50 {
+		t.Errorf("only %d links are found", found)
 	}
 }
 
@@ -166,12 +182,12 @@ func typed(page string) (lines []string) {
 	return lines
 }
 
-// Every command that the page names is one: its verbs and its flags are there,
+// Every command that the pages name is one: its verbs and its flags are there,
 // and it has as many arguments as it takes.
 func TestNamedCommandsParse(t *testing.T) {
 	realtest.Long(t)
 	daemon := realtest.Program(t, "cmd/ipamd")
-	lines := typed(read(t, "docs/OPERATIONS.md"))
+	lines := typed(read(t, "docs/OPERATIONS.md") + read(t, "docs/FEATURES.md"))
 	if len(lines) < 30 {
 		t.Errorf("only %d commands are named: are they still found?", len(lines))
 	}

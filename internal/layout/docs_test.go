@@ -17,7 +17,7 @@ import (
 const root = "../.."
 
 // documents are the ones that a reader is sent to.
-var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/PROMISES.md", "docs/API.md", "docs/METRICS.md", "docs/OPERATIONS.md", "docs/BENCHMARKS.md", "docs/CNI.md", "docs/DOCKER.md"}
+var documents = []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md", "docs/PROMISES.md", "docs/API.md", "docs/METRICS.md", "docs/OPERATIONS.md", "docs/FEATURES.md", "docs/BENCHMARKS.md", "docs/CNI.md", "docs/DOCKER.md"}
 
 func text(t *testing.T, file string) string {
 	t.Helper()
