@@ -76,12 +76,12 @@ func TestN1TheCommandsOfThePages(t *testing.T) {
 		}
 		name = list.Name
 	}
+	// nerdctl is not to be had here: only the network's name can be held against the list.
+	if text, err := os.ReadFile(doctest.Path(t, "docs/CNI.md")); err != nil || !strings.Contains(string(text), "`nerdctl run --network "+name+"`") {
+		t.Errorf("docs/CNI.md has no command of nerdctl that names the network %s: %v", name, err)
+	}
 	seen := make(map[string]int)
 	for _, page := range []string{"README.md", "docs/CNI.md"} {
-		// nerdctl is not to be had here: only the network's name can be held against the list.
-		if text, err := os.ReadFile(doctest.Path(t, page)); err != nil || !strings.Contains(string(text), "`nerdctl run --network "+name+"`") {
-			t.Errorf("%s has no command of nerdctl that names the network %s: %v", page, name, err)
-		}
 		for _, words := range doctest.Commands(t, page, "podman", "ctr", "cp") {
 			line := strings.Join(words, " ")
 			if words[0] == "cp" {
@@ -111,7 +111,7 @@ func TestN1TheCommandsOfThePages(t *testing.T) {
 			}
 		}
 	}
-	if seen["podman"] < 2 || seen["ctr"] < 2 || seen["cp"] < 1 {
+	if seen["podman"] < 2 || seen["ctr"] < 1 || seen["cp"] < 1 {
 		t.Errorf("found were %v: are the commands still where they were?", seen)
 	}
 }
