@@ -194,6 +194,9 @@ func TestGoalsByName(t *testing.T) {
 	if got, err := choose("3,peers"); err != nil || len(got) != 2 || got[0].name != "3" {
 		t.Errorf("%v, %v", got, err)
 	}
+	if got, err := choose("14,13"); err != nil || len(got) != 1 || got[0].name != "14" {
+		t.Errorf("%v, %v", got, err)
+	}
 	for _, list := range []string{"60", "1,,2", "one"} {
 		if _, err := choose(list); err == nil {
 			t.Errorf("goals %q were taken", list)

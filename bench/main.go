@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -83,21 +84,26 @@ func command(ctx context.Context, args []string) error {
 	return errors.Join(broken, rewrite(*docs, about, table(rows, true)))
 }
 
-// choose returns the goals that a list names.
+// choose returns the goals that a list names, in the table's order.
 func choose(list string) (chosen []goal, err error) {
 	if list == "" {
 		return goals, nil
 	}
-	for name := range strings.SplitSeq(list, ",") {
-		found := len(chosen)
-		for _, g := range goals {
-			if g.name == name {
-				chosen = append(chosen, g)
-			}
-		}
-		if found == len(chosen) {
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.ContainsFunc(goals, func(g goal) bool { return g.has(name) }) {
 			return nil, fmt.Errorf("goal %q is not measured here", name)
 		}
 	}
+	for _, g := range goals {
+		if slices.ContainsFunc(names, g.has) {
+			chosen = append(chosen, g)
+		}
+	}
 	return chosen, nil
+}
+
+// has says whether a goal is called so, or has a row of the goal that is.
+func (g goal) has(name string) bool {
+	return name != "" && (g.name == name || slices.ContainsFunc(g.rows, func(w wanted) bool { return w.of == name }))
 }

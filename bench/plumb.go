@@ -17,7 +17,7 @@ import (
 	"github.com/ipamd/ipamd/plumb"
 )
 
-// attaching is goal 18: a port as package plumb makes it, beside the netlink calls that
+// attaching is goal 20, without a slot: a port as package plumb makes it, beside the netlink calls that
 // none can do without; and a call from nothing to a sandbox that is plugged in. Ports
 // are removed outside of what is timed: the kernel takes ten times as long for that.
 func attaching(r *run) func() []ratio {

@@ -85,7 +85,7 @@ func (r *run) keeper(ns *nstest.NS, w *ruled) (k *enforce.Keeper) {
 	return k
 }
 
-// rulesOfMany is scenario E6: what one bind's rules take beside fifty thousand elements, and
+// rulesOfMany is goal 18: what one bind's rules take beside fifty thousand elements, and
 // a start with so many.
 func rulesOfMany(r *run) func() []ratio {
 	w := &ruled{names: map[string]enforce.Port{}, never: make(chan struct{})}

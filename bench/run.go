@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (b *bench) measureAll(ctx context.Context, chosen []goal) (rows []row, brok
 func (b *bench) measure(ctx context.Context, g goal) ([]row, error) {
 	rows := make([]row, len(g.rows))
 	for i, wanted := range g.rows {
-		rows[i] = row{goal: g.name, wanted: wanted}
+		rows[i] = row{goal: cmp.Or(wanted.of, g.name), wanted: wanted}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, fmt.Errorf("it took longer than %v", b.limit))
 	defer cancel()
