@@ -103,7 +103,7 @@ func TestF25DeadlineBesideAHeldLock(t *testing.T) {
 		"Probe":   func(ctx context.Context) error { return v.Probe(ctx, addr) },
 		"Forget":  func(ctx context.Context) error { return v.Forget(ctx, addr) },
 		"Plugged": func(ctx context.Context) error {
-			_, err := v.Plugged(ctx, p.HostName, time.Time{}, "")
+			_, err := v.Plugged(ctx, p.HostName, time.Time{}, "", 0)
 			return err
 		},
 		"NetnsID": func(ctx context.Context) error {

@@ -114,11 +114,11 @@ func joined[V any](g *Group, of func(*Bridge) map[string]V) map[string]V {
 // Plugged is [Bridge.Plugged] of all. That a bridge is not there is an error where it is the
 // only one; of a lease on another it says nothing, and the witnesses of its own addresses
 // are silent.
-func (g *Group) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) (out []census.Plugged, err error) {
+func (g *Group) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string, inode uint64) (out []census.Plugged, err error) {
 	var errs, absent []error
 	answered := false
 	_ = g.each(func(b *Bridge) error {
-		plugged, err := b.Plugged(ctx, hostInterface, since, netns)
+		plugged, err := b.Plugged(ctx, hostInterface, since, netns, inode)
 		switch {
 		case errors.Is(err, census.ErrNoBridge):
 			absent = append(absent, err)

@@ -70,7 +70,7 @@ func TestG13NetnsPathsThatAreNone(t *testing.T) {
 		if err := v.CheckNetns(context.Background(), path); !errors.Is(err, nspath.ErrRefused) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if got, err := v.Plugged(context.Background(), "", time.Time{}, path); !errors.Is(err, nspath.ErrRefused) {
+		if got, err := v.Plugged(context.Background(), "", time.Time{}, path, 0); !errors.Is(err, nspath.ErrRefused) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestG13SymbolicLinksToNetns(t *testing.T) {
 	inside := startInside(t, p.NS)
 	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
 	realtest.Eventually(t, time.Minute, "the process is inside", func() bool {
-		got, _ := v.Plugged(context.Background(), "", time.Time{}, process)
+		got, _ := v.Plugged(context.Background(), "", time.Time{}, process, 0)
 		return len(got) == 1
 	})
 	link := func(name, target string) string {
@@ -151,7 +151,7 @@ func TestG13SymbolicLinksToNetns(t *testing.T) {
 	}
 	device := link("device", "/dev/null")
 	for _, path := range []string{device, link("other", "/proc/1/ns/mnt"), link("own", "/proc/self/ns/net"), link("up", "../x"), link("chain", "device")} {
-		_, err := v.Plugged(context.Background(), "", time.Time{}, path)
+		_, err := v.Plugged(context.Background(), "", time.Time{}, path, 0)
 		for _, err := range []error{err, v.CheckNetns(context.Background(), path)} {
 			if !errors.Is(err, nspath.ErrRefused) || !strings.Contains(err.Error(), path+" is a symbolic link, remove it") || !strings.Contains(err.Error(), "bridge.netns") {
 				t.Errorf("%s: %v", path, err)

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -22,7 +21,9 @@ import (
 //
 // A path leads nowhere when it does not exist, and also when it is no network
 // namespace: unmounting one leaves an empty file, which `ip netns` and CNI
-// then fail to remove. A symbolic link leads where what it names leads. A path that
+// then fail to remove. A symbolic link leads where what it names leads. Paths are used again: where
+// inode is that of the sandbox's own namespace, a path that leads to another leads nowhere; 0 is not known,
+// and any namespace at the path may be its own. A path that
 // cannot be looked at is an error, and so is one that [Bridge.CheckNetns] refuses.
 //
 // While the bridge is missing it is an error, too. The kernel's answer that
@@ -39,14 +40,14 @@ import (
 // That something is plugged is read from memory as [Bridge.Settle] makes it, for
 // many ask again and again about what does not move. That nothing is, is asked
 // of the kernel, on a socket of its own. It is safe for concurrent use.
-func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string) ([]census.Plugged, error) {
+func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string, inode uint64) ([]census.Plugged, error) {
 	if hostInterface == "" && netns == "" {
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if known := b.recall(ctx, hostInterface, since, netns); len(known) > 0 {
+	if known := b.recall(ctx, hostInterface, since, netns, inode); len(known) > 0 {
 		return known, nil
 	}
 	k, err := b.dial(ctx, unix.NETLINK_ROUTE)
@@ -67,7 +68,14 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	if err != nil {
 		return nil, fmt.Errorf("look up link %s: %w", hostInterface, err)
 	}
-	leading, err := b.portsInto(ctx, k, rt0.Index, netns)
+	fd, _, err := b.openNetns(ctx, netns, inode)
+	if err != nil {
+		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.Name, netns, err)
+	}
+	if fd >= 0 {
+		defer unix.Close(fd)
+	}
+	leading, err := portsInto(k, rt0.Index, fd)
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.Name, netns, err)
 	}
@@ -85,16 +93,13 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 
 // recall is [Bridge.Plugged] from memory, with the news so far taken in. None
 // says nothing: the memory may be of no use just now.
-func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string) (out []census.Plugged) {
-	fd := -1
-	if netns != "" {
-		var err error
-		if fd, err = b.paths.Open(ctx, netns); err != nil {
-			return nil
-		}
-		if fd >= 0 {
-			defer unix.Close(fd)
-		}
+func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Time, netns string, inode uint64) (out []census.Plugged) {
+	fd, _, err := b.openNetns(ctx, netns, inode)
+	if err != nil {
+		return nil
+	}
+	if fd >= 0 {
+		defer unix.Close(fd)
 	}
 	_ = b.locked(ctx, func() error {
 		b.drain()
@@ -122,18 +127,14 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 	return out
 }
 
-// portsInto lists the ports of a bridge that lead into the namespace at path.
-func (s *lookups) portsInto(ctx context.Context, r *rtnl.Socket, bridge int, path string) ([]*rtnl.Link, error) {
-	if path == "" {
+// portsInto lists the ports of a bridge that lead into the namespace that fd is open on; -1 is none. While it is open the
+// namespace lives, and its id is its own.
+func portsInto(r *rtnl.Socket, bridge, fd int) ([]*rtnl.Link, error) {
+	if fd < 0 {
 		return nil, nil
 	}
-	fd, err := s.paths.Open(ctx, path)
-	if err != nil || fd < 0 {
-		return nil, err
-	}
-	defer unix.Close(fd) // until then the namespace lives, and its id is its own
 	var all []*rtnl.Link
-	err = rtnl.Steady(func() error {
+	err := rtnl.Steady(func() error {
 		all = all[:0]
 		return r.PortsOf(bridge, func(l *rtnl.Link) { all = append(all, l) })
 	})
@@ -175,7 +176,7 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 	if hostInterface != "" {
 		index = s.linkIndex(ctx, hostInterface)
 	}
-	fd, inode, _ := s.inodeAt(ctx, netns)
+	fd, inode, _ := s.openNetns(ctx, netns, 0)
 	if fd >= 0 {
 		_ = s.within(ctx, func(k *rtnl.Socket) error {
 			_, err := rtnl.IDOf(k, fd)
@@ -185,23 +186,23 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 	return index, inode
 }
 
-// inodeAt opens the namespace at a path, which the caller closes, and returns its inode. The file is -1 where there
-// is none, or none is looked for; an error means that it is not known.
-func (s *lookups) inodeAt(ctx context.Context, path string) (fd int, inode uint64, err error) {
+// openNetns opens the namespace at a path, which the caller closes, and returns its inode. The file is -1 where there
+// is none, none is looked for, or it is known to be another than the one with the inode own; 0 is any. An error means that
+// it is not known.
+func (s *lookups) openNetns(ctx context.Context, path string, own uint64) (fd int, inode uint64, err error) {
 	if path == "" {
 		return -1, 0, nil
 	}
-	fd, err = s.paths.Open(ctx, path)
-	if errors.Is(err, nspath.ErrRefused) {
-		return -1, 0, nil
-	}
-	if err != nil || fd < 0 {
+	if fd, err = s.paths.Open(ctx, path); err != nil || fd < 0 {
 		return -1, 0, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = fmt.Errorf("look at %s: %w", path, err)
+	}
+	if err != nil || own != 0 && st.Ino != own {
 		_ = unix.Close(fd)
-		return -1, 0, fmt.Errorf("look at %s: %w", path, err)
+		return -1, 0, err
 	}
 	return fd, st.Ino, nil
 }

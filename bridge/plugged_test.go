@@ -27,7 +27,7 @@ func sentences(plugged []census.Plugged) (out []string) {
 // wantPlugged compares what is plugged.
 func (v *view) wantPlugged(when, hostInterface, netns string, want ...string) {
 	v.t.Helper()
-	plugged, err := v.Plugged(context.Background(), hostInterface, time.Time{}, netns)
+	plugged, err := v.Plugged(context.Background(), hostInterface, time.Time{}, netns, 0)
 	got := sentences(plugged)
 	if err != nil || !slices.Equal(got, want) {
 		v.t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
@@ -80,7 +80,7 @@ func TestF11AFormerNameIsBoundInTime(t *testing.T) {
 	late := time.Now()
 	want := func(when string, since time.Time, want ...string) {
 		t.Helper()
-		plugged, err := v.Plugged(context.Background(), "veth1", since, "")
+		plugged, err := v.Plugged(context.Background(), "veth1", since, "", 0)
 		got := sentences(plugged)
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: plugged is %q, %v; want %q", when, got, err, want)
@@ -134,6 +134,34 @@ func TestPlugged(t *testing.T) {
 	v.wantPlugged("to where it moved", "", second.Path(), "mine is a port of rt0 and leads into "+second.Path())
 }
 
+// F21: a path that leads to another namespace than the recorded one by now leads nowhere, in memory and for the kernel alike; one
+// whose namespace is not known leads where it leads.
+func TestF21PluggedByAPathThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p, other := ns.Port("rt0"), ns.Port("rt0")
+	v := open(t, ns)
+	path, own, another := p.NS.Path(), inode(t, p.NS.Path()), inode(t, other.NS.Path())
+	leads := "veth1 is a port of rt0 and leads into " + path
+	for _, tt := range []struct {
+		when  string
+		host  string
+		inode uint64
+		want  []string
+	}{
+		{"its own", "", own, []string{leads}},
+		{"another's", "", another, nil},
+		{"not known", "", 0, []string{leads}},
+		{"another's, and its link is there", "veth1", another, []string{"veth1 is a port of rt0"}},
+	} {
+		got, err := v.Plugged(t.Context(), tt.host, time.Time{}, path, tt.inode)
+		if err != nil || !slices.Equal(sentences(got), tt.want) {
+			t.Errorf("%s: plugged is %q, %v; want %q", tt.when, sentences(got), err, tt.want)
+		}
+	}
+}
+
 // A container runtime that could not remove the mount's file leaves it.
 func TestPluggedByAPathThatIsNoNamespace(t *testing.T) {
 	t.Parallel()
@@ -166,7 +194,7 @@ func TestPluggedWithoutTheBridge(t *testing.T) {
 	unknown := func(why string) {
 		t.Helper()
 		for _, c := range [][2]string{{p.HostName, ""}, {"", p.NS.Path()}, {"veth99", ""}} {
-			if got, err := v.Plugged(context.Background(), c[0], time.Time{}, c[1]); err == nil || !strings.Contains(err.Error(), why) {
+			if got, err := v.Plugged(context.Background(), c[0], time.Time{}, c[1], 0); err == nil || !strings.Contains(err.Error(), why) {
 				t.Errorf("%q: %q, %v; want an error that says %q", c, got, err, why)
 			}
 		}
@@ -183,7 +211,7 @@ func TestPluggedWithoutTheBridge(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := v.Plugged(ctx, p.HostName, time.Time{}, ""); !errors.Is(err, context.Canceled) {
+	if _, err := v.Plugged(ctx, p.HostName, time.Time{}, "", 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end: %v", err)
 	}
 	v.Close()

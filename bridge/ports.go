@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
@@ -170,11 +171,11 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
-	fd, now, err := s.inodeAt(ctx, path)
-	if fd >= 0 {
-		_ = unix.Close(fd)
+	fd, _, err := s.openNetns(ctx, path, inode)
+	if errors.Is(err, nspath.ErrRefused) || err == nil && fd < 0 {
+		return nil, nil
 	}
-	if err != nil || now != inode {
+	if err != nil {
 		return nil, err
 	}
 	var at []int
@@ -186,12 +187,12 @@ func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]i
 		if err != nil {
 			return err
 		}
-		links, err := s.portsInto(ctx, k, bridge.Index, path)
+		links, err := portsInto(k, bridge.Index, fd)
 		for _, l := range links {
 			at = append(at, l.Index)
 		}
 		return err
-	}, func() {})
+	}, func() { _ = unix.Close(fd) })
 	if err != nil {
 		return nil, err
 	}

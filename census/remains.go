@@ -21,6 +21,13 @@ type Remains struct {
 	Behind *HostLink // that has the index of the port which it was last seen behind
 	Netns  bool      // the recorded namespace is at its path; where it is not known which that was, any is
 	Inside string    // what that has of the sandbox: an address, or an open tap; "" is nothing
+	Other  *Other    // at that path by now; nil: none that is known to be another
+}
+
+// An Other is a namespace at the path of another one: paths are used again.
+type Other struct {
+	Inode  uint64
+	Inside string // as that of [Remains]
 }
 
 // A HostLink is a link of the host.

@@ -36,7 +36,7 @@ type stuckPorts struct {
 	held, free chan struct{}
 }
 
-func (p stuckPorts) Plugged(ctx context.Context, _ string, _ time.Time, _ string) ([]census.Plugged, error) {
+func (p stuckPorts) Plugged(ctx context.Context, _ string, _ time.Time, _ string, _ uint64) ([]census.Plugged, error) {
 	select {
 	case p.held <- struct{}{}:
 	default:

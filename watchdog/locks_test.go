@@ -20,7 +20,7 @@ type hungPorts struct {
 	asked, free chan struct{}
 }
 
-func (p hungPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plugged, error) {
+func (p hungPorts) Plugged(context.Context, string, time.Time, string, uint64) ([]census.Plugged, error) {
 	return []census.Plugged{{Port: "veth-a", Bridge: "rt0"}}, nil
 }
 

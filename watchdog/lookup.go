@@ -31,7 +31,8 @@ func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, 
 		}
 	}
 	host, netns := x.Plumbing(l)
-	if f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns); len(f.plugged) == 0 && f.portErr == nil {
+	inode := x.LastKnown(l, ipam.Now().BootID).Inode
+	if f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns, inode); len(f.plugged) == 0 && f.portErr == nil {
 		f.left, f.portErr = trace(ctx, w.cfg.Ports, l, x)
 	}
 	f.ports = true

@@ -47,7 +47,7 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 // noPorts is a host without a bridge.
 type noPorts struct{}
 
-func (noPorts) Plugged(context.Context, string, time.Time, string) ([]census.Plugged, error) {
+func (noPorts) Plugged(context.Context, string, time.Time, string, uint64) ([]census.Plugged, error) {
 	return nil, nil
 }
 func (noPorts) Remains(context.Context, census.LastKnown, func(netip.Addr) bool) (r census.Remains, err error) {

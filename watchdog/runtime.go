@@ -65,9 +65,9 @@ type Ports interface {
 	// Plugged says what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, or by one that it had since it
 	// was recorded (zero: not known), and every port that leads into
-	// the network namespace at a path. Nothing recorded ("") is nothing plugged; a path that
-	// does not exist any more leads nowhere. It is as of the call.
-	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string) ([]census.Plugged, error)
+	// the network namespace at a path, where that is the one with the inode (0: not known). Nothing recorded ("") is
+	// nothing plugged; a path that does not exist any more, or is another namespace's, leads nowhere. It is as of the call.
+	Plugged(ctx context.Context, hostInterface string, recorded time.Time, netns string, inode uint64) ([]census.Plugged, error)
 	// Remains looks where a sandbox was last known to be; has tells its addresses.
 	Remains(ctx context.Context, at census.LastKnown, has func(netip.Addr) bool) (census.Remains, error)
 	// Moved says in a sentence which namespace a link is in that was the host's; "" of one that is in none.

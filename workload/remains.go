@@ -33,7 +33,7 @@ type Trace struct {
 
 // Keeps says in a sentence why the lease may not end, though no port of a watched bridge had the name that it
 // records, and no witness sees its address: its link is a port, or leads to the sandbox, or its
-// namespace has the sandbox in it. "" is that nothing keeps it.
+// namespace, or one that was made anew at its path, has the sandbox in it. "" is that nothing keeps it.
 func (t Trace) Keeps() string {
 	if h := t.Remains.Behind; h != nil {
 		whose := t.whose(h)
@@ -41,7 +41,7 @@ func (t Trace) Keeps() string {
 		case h.Bridge == "" && h.Inside != "":
 			return unplugged(h)
 		case h.Bridge == "", !h.Leads, whose == Anothers:
-		case whose == Unclear && !t.Lease.State.Open() && !t.Lease.Former(): // its owner said that it ended
+		case whose == Unclear && t.saidToEnd():
 		default:
 			return h.Name + ", which it was last seen behind, is a port"
 		}
@@ -61,7 +61,30 @@ func (t Trace) Keeps() string {
 	if t.Remains.Inside != "" {
 		return fmt.Sprintf("%s, behind no port of a bridge, is %s", t.At.Netns, t.Remains.Inside)
 	}
+	if t.anew() {
+		return fmt.Sprintf("%s is another namespace since it was recorded, and is %s", t.At.Netns, t.Remains.Other.Inside)
+	}
 	return ""
+}
+
+// anew reports that another namespace at the path of the lease's own may be the sandbox's, made anew without a bind: a sandbox
+// is in there, and no lease of another records it. Of a lease that was released it is not: a path alone is used again.
+func (t Trace) anew() bool {
+	o := t.Remains.Other
+	return o != nil && o.Inside != "" && !t.saidToEnd() && !t.anothersNetns(o.Inode)
+}
+
+// saidToEnd reports that the lease's owner released it: it says then that its sandbox has ended.
+func (t Trace) saidToEnd() bool { return !t.Lease.State.Open() && !t.Lease.Former() }
+
+// anothersNetns reports that a lease of another sandbox records the namespace of an inode: nothing in there is of this one.
+func (t Trace) anothersNetns(inode uint64) bool {
+	for _, o := range t.Leases.byID {
+		if o.UID != t.Lease.UID && MayUse(o.State) && o.Plug.Inode == inode && o.Plug.OfBoot(t.Lease.Plug.Boot) {
+			return true
+		}
+	}
+	return false
 }
 
 // Left says in a sentence why a quarantine may not end, where no end of its sandbox was confirmed: what
@@ -104,7 +127,7 @@ func (t Trace) Unplugged() string {
 func (t Trace) Ended() bool {
 	known := (t.At.Link != 0 || t.At.Behind != 0 || t.At.Name != "") && t.At.Netns != ""
 	b := t.Remains.Behind
-	return known && t.link() == nil && (b == nil || t.whose(b) == Anothers) && !t.Remains.Netns
+	return known && t.link() == nil && (b == nil || t.whose(b) == Anothers) && !t.Remains.Netns && !t.anew()
 }
 
 // link is the one that the sandbox names: with the recorded index, unless that has another name and may be

@@ -67,6 +67,11 @@ func TestTrace(t *testing.T) {
 	hidden.Hidden = true
 	tap := &census.HostLink{Index: 7, Name: "tap9", Bridge: "rt0", Watched: true, Tap: true}
 
+	elsewhereNow := &census.Other{Inode: 71}
+	machine := &census.Other{Inode: 71, Inside: "a namespace with a tap that is open, tap0"}
+	in71 := *inside
+	in71.Plug.Inode = 71
+
 	houses := port("veth9", another)
 	houses.Inside = "a namespace with 10.8.0.2"
 	strange := port("veth9", another)
@@ -93,6 +98,11 @@ func TestTrace(t *testing.T) {
 		"of another boot":                        {lease: before},
 		"its namespace is there":                 {lease: bound, left: census.Remains{Netns: true}},
 		"and it lives in there":                  {lease: bound, left: census.Remains{Netns: true, Inside: "a namespace with 10.8.0.2"}, keeps: "behind no port of a bridge"},
+		"another namespace is at its path":       {lease: bound, left: census.Remains{Other: elsewhereNow}, ended: true},
+		"with a machine, which may be its own":   {lease: bound, left: census.Remains{Other: machine}, keeps: "is another namespace since it was recorded, and is a namespace with a tap"},
+		"of one that is held back":               {lease: former, left: census.Remains{Other: machine}, keeps: "is another namespace since it was recorded"},
+		"of one that is released":                {lease: released, left: census.Remains{Other: machine}, ended: true},
+		"which another's lease records":          {lease: bound, other: &in71, left: census.Remains{Other: machine}, ended: true},
 
 		"its link is a port elsewhere":               {lease: bound, left: census.Remains{Link: elsewhere}, keeps: "veth1 is a port of docker0, which is not looked after"},
 		"its link is unplugged":                      {lease: bound, left: census.Remains{Link: loose}, there: true, unplugged: true},

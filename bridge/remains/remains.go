@@ -77,7 +77,7 @@ func (m *Machine) Of(ctx context.Context, at census.LastKnown, has func(netip.Ad
 		r.Behind = look(at.Behind, "")
 	}
 	if err == nil {
-		r.Netns, r.Inside, err = m.netns(ctx, k, at, has)
+		err = m.netns(ctx, k, at, has, &r)
 	}
 	return r, err
 }
@@ -182,7 +182,7 @@ func hostLink(k *rtnl.Socket, index int, name, recorded string, has func(netip.A
 		h.Inside, err = behind(k, l, has)
 	}
 	if err != nil && h.Bridge != "" { // it may be another's, who could keep the release waiting
-		h.Inside, err = "a namespace that could not be read", nil
+		h.Inside, err = unreadable, nil
 	}
 	return h, err
 }
@@ -238,33 +238,44 @@ func inside(k *rtnl.Socket, nsid int, has func(netip.Addr) bool) (string, error)
 	return tap, nil
 }
 
-// netns reports whether the recorded namespace is at its path still, and what a sandbox has in there.
-func (m *Machine) netns(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool) (there bool, what string, err error) {
+// netns takes in whether the recorded namespace is at its path still, or which other is, and what a sandbox has in there.
+func (m *Machine) netns(ctx context.Context, k *rtnl.Socket, at census.LastKnown, has func(netip.Addr) bool, r *census.Remains) error {
 	if at.Netns == "" {
-		return false, "", nil
+		return nil
 	}
 	fd, err := m.paths.Open(ctx, at.Netns)
 	if err != nil {
-		return false, "", fmt.Errorf("open network namespace: %w", err)
+		return fmt.Errorf("open network namespace: %w", err)
 	}
 	if fd < 0 {
-		return false, "", nil
+		return nil
 	}
 	defer unix.Close(fd)
 	if at.Inode == 0 {
-		return true, "", nil // which may be another's, and says nothing
+		r.Netns = true // which may be another's, and says nothing
+		return nil
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err != nil {
-		return false, "", fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
+		return fmt.Errorf("look at network namespace %s: %w", at.Netns, err)
 	}
-	if st.Ino != at.Inode {
-		return false, "", nil
-	}
+	what := ""
 	id, err := rtnl.IDOf(k, fd)
 	if err != nil {
-		return true, "", fmt.Errorf("look up the id of network namespace %s: %w", at.Netns, err)
+		err = fmt.Errorf("look up the id of network namespace %s: %w", at.Netns, err)
+	} else {
+		what, err = inside(k, id, has)
 	}
-	what, err = inside(k, id, has)
-	return true, what, err
+	if st.Ino != at.Inode {
+		if err != nil { // it may be another's, who could keep the release waiting
+			what = unreadable
+		}
+		r.Other = &census.Other{Inode: st.Ino, Inside: what}
+		return nil
+	}
+	r.Netns, r.Inside = true, what
+	return err
 }
+
+// unreadable is what is inside a namespace of which that is not known.
+const unreadable = "a namespace that could not be read"

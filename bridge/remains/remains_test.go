@@ -69,7 +69,8 @@ func TestOf(t *testing.T) {
 		"a tap, not open":    {census.LastKnown{Name: "tap0"}, census.Remains{Named: &census.HostLink{Index: index("tap0"), Name: "tap0", Tap: true}}},
 		"its namespace":      {census.LastKnown{Netns: loose.NS.Path(), Inode: inode(loose)}, census.Remains{Netns: true, Inside: lives}},
 		"that, without it":   {census.LastKnown{Netns: empty.NS.Path(), Inode: inode(empty)}, census.Remains{Netns: true}},
-		"another namespace":  {census.LastKnown{Netns: loose.NS.Path(), Inode: inode(empty)}, census.Remains{}},
+		"another namespace":  {census.LastKnown{Netns: loose.NS.Path(), Inode: inode(empty)}, census.Remains{Other: &census.Other{Inode: inode(loose), Inside: lives}}},
+		"another, without":   {census.LastKnown{Netns: empty.NS.Path(), Inode: inode(loose)}, census.Remains{Other: &census.Other{Inode: inode(empty)}}},
 		"an unknown one":     {census.LastKnown{Netns: loose.NS.Path()}, census.Remains{Netns: true}},
 		"a name too long":    {census.LastKnown{Name: "a-name-of-no-link"}, census.Remains{}},
 		"a path of no netns": {census.LastKnown{Netns: "/run/netns/ipamd-none", Inode: 1}, census.Remains{}},
@@ -86,6 +87,9 @@ func TestOf(t *testing.T) {
 		same("the link", got.Link, tt.want.Link)
 		same("the named one", got.Named, tt.want.Named)
 		same("the one it was behind", got.Behind, tt.want.Behind)
+		if (got.Other == nil) != (tt.want.Other == nil) || got.Other != nil && *got.Other != *tt.want.Other {
+			t.Errorf("%s: at its path is %+v, want %+v", name, got.Other, tt.want.Other)
+		}
 		if got.Netns != tt.want.Netns || got.Inside != tt.want.Inside {
 			t.Errorf("%s: the namespace: %v %q, want %v %q", name, got.Netns, got.Inside, tt.want.Netns, tt.want.Inside)
 		}

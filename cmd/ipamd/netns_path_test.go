@@ -97,7 +97,7 @@ func TestG13EveryNamespaceOfABindCanBeConfirmed(t *testing.T) {
 	t.Cleanup(end)
 	process := fmt.Sprintf("/proc/%d/ns/net", inside.Process.Pid)
 	realtest.Eventually(t, wait, "the process to be inside", func() bool {
-		got, err := w.program.bridge.Plugged(ctx, "", time.Time{}, process)
+		got, err := w.program.bridge.Plugged(ctx, "", time.Time{}, process, 0)
 		return err == nil && len(got) == 1
 	})
 	bind := func(name, target string) (api.Lease, error) {
