@@ -45,7 +45,7 @@ func (w *lateWire) settle(context.Context, ...netip.Addr) error {
 	return nil
 }
 
-// P5: an address that nobody had time to probe ahead, wished for or one's own
+// P5: an address that there was no time to probe ahead, wished for or one's own
 // again, is asked for at once, and the answer is read before it is given.
 func TestAnswersToALateQuestionAreRead(t *testing.T) {
 	wire := &lateWire{live: map[netip.Addr]bool{netip.MustParseAddr("10.8.64.77"): true, netip.MustParseAddr("10.8.64.2"): true}}
@@ -125,7 +125,7 @@ func TestLoserOfTwoAttemptsIsNoted(t *testing.T) {
 		}
 		l, err := a.Book.Lease(second.Leases[0].ID)
 		if err != nil || l.Attempt != 2 {
-			t.Fatalf("attempt 2 of %s was told of %+v, which is %+v, %v", name, second.Leases[0], l, err)
+			t.Fatalf("attempt 2 of %s was answered %+v, which is %+v, %v", name, second.Leases[0], l, err)
 		}
 		if _, err := a.Book.Expire(ctx, Who(ipam.ByWatchdog, "test"), l.ID, l.Rev, nil); err != nil {
 			t.Fatal(err)

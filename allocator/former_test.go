@@ -33,20 +33,20 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 		answers bool
 		back    bool
 	}{
-		"nobody is seen":                        {lease: ipam.Lease{Containers: containers}, back: true},
-		"nobody is seen, and somebody answers":  {lease: ipam.Lease{Containers: containers}, answers: true},
-		"somewhere, containers are recorded":    {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns}},
-		"somewhere, nothing is recorded":        {seen: []census.Sighting{netns}},
-		"the recorded MAC":                      {lease: ipam.Lease{MAC: mac}, seen: []census.Sighting{netns}, back: true},
-		"the recorded port":                     {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns}, back: true},
-		"the recorded port, and somebody":       {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
-		"the recorded namespace":                {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
-		"another namespace":                     {lease: ipam.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
-		"a namespace of that name elsewhere":    {lease: ipam.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
-		"a namespace whose name ends so":        {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{imitated}},
-		"its container, and a port":             {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime}, back: true},
-		"its container, and two ports":          {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime, another}},
-		"its container, and an unplaced answer": {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{runtime}, answers: true, back: true},
+		"nothing is seen":                         {lease: ipam.Lease{Containers: containers}, back: true},
+		"nothing is seen, and a stranger answers": {lease: ipam.Lease{Containers: containers}, answers: true},
+		"somewhere, containers are recorded":      {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns}},
+		"somewhere, nothing is recorded":          {seen: []census.Sighting{netns}},
+		"the recorded MAC":                        {lease: ipam.Lease{MAC: mac}, seen: []census.Sighting{netns}, back: true},
+		"the recorded port":                       {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns}, back: true},
+		"the recorded port, and somebody":         {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
+		"the recorded namespace":                  {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
+		"another namespace":                       {lease: ipam.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
+		"a namespace of that name elsewhere":      {lease: ipam.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
+		"a namespace whose name ends so":          {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{imitated}},
+		"its container, and a port":               {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime}, back: true},
+		"its container, and two ports":            {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{netns, runtime, another}},
+		"its container, and an unplaced answer":   {lease: ipam.Lease{Containers: containers}, seen: []census.Sighting{runtime}, answers: true, back: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, wire := newSlow(t)

@@ -13,10 +13,10 @@ import (
 )
 
 // keeping gives a pool reservations by sandbox name.
-func keeping(t *testing.T, b *netdb.Book, kept ...ipam.Kept) {
+func keeping(t *testing.T, b *netdb.Book, reserved ...ipam.Kept) {
 	t.Helper()
 	spec := b.Pools()[0].PoolSpec
-	spec.Kept = kept
+	spec.Kept = reserved
 	if _, err := b.EnsurePool(ctx, Who(ipam.ByOperator, "test"), spec); err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func TestF18DualIsAllOrNothing(t *testing.T) {
 // A wish is given the time of a slow answer.
 func TestF18WishWaits(t *testing.T) {
 	addr := netip.MustParseAddr("10.8.64.77")
-	for name, answers := range map[string]bool{"it answers": true, "nobody does": false} {
+	for name, answers := range map[string]bool{"it answers": true, "no answer comes": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				board := census.NewBoard()
@@ -120,7 +120,7 @@ func TestF18WishWaits(t *testing.T) {
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
 				if sure := v.wait(ended, addr.Next(), func() bool { return false }); sure {
-					t.Error("silence counts that nobody waited for")
+					t.Error("silence counts that was not waited for")
 				}
 			})
 		})
@@ -135,7 +135,7 @@ func TestF18WishWaits(t *testing.T) {
 		t.Errorf("a wish for what answers while it is given: %+v, %v", r, err)
 	}
 	if r, err := a.Allocate(ctx, Request{Sandbox: "c", Address: addr.Next().Next()}); err != nil || len(r.Unprobed) != 0 {
-		t.Errorf("a wish that nobody has: %+v, %v", r, err)
+		t.Errorf("a wish that no lease has: %+v, %v", r, err)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestBadRequests(t *testing.T) {
 		"family v5":                    {func(r *Request) { r.Family = "v5" }, "family"},
 		"family in capitals":           {func(r *Request) { r.Family = "V4" }, "family"},
 		"a wish for dual":              {func(r *Request) { r.Family, r.Address = Dual, four }, "address"},
-		"a pool nobody knows":          {func(r *Request) { r.Pool = "nowhere" }, "pool"},
+		"an unknown pool":              {func(r *Request) { r.Pool = "nowhere" }, "pool"},
 		"v6 of a v4 pool":              {func(r *Request) { r.Family = V6 }, "family"},
 		"dual of a v4 pool":            {func(r *Request) { r.Family = Dual }, "family"},
 		"v4 of a v6 pool":              {func(r *Request) { r.Pool, r.Family = "only6", V4 }, "family"},

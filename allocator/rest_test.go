@@ -17,7 +17,7 @@ import (
 
 // P4, P5, F1: an address that has cooled is free once every witness answers and
 // none sees it; a witness that cannot answer, the runtime too, keeps all of them,
-// and one that sees somebody keeps that one.
+// and one that sees a workload keeps that one.
 func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 	clock := NewClock()
 	opts := Options()
@@ -58,7 +58,7 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 	settle := a.Settle
 	a.Settle = func(context.Context, ...netip.Addr) error { return errors.New("a test") }
 	cools(all, "news that cannot be read")
-	// The witness falls silent, and another sees somebody, as late as can be.
+	// The witness falls silent, and another sees a workload, as late as can be.
 	a.Settle = func(context.Context, ...netip.Addr) error {
 		a.Board.ReplaceScope(census.Netns, "late", []census.Sighting{{Addr: first}})
 		return nil

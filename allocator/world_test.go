@@ -15,7 +15,7 @@ import (
 
 var ctx = context.Background()
 
-// quiet is a wire on which nobody ever answers.
+// quiet is a wire on which no answer ever comes.
 type quiet struct{}
 
 func (quiet) Probe(context.Context, netip.Addr) error { return nil }
