@@ -236,8 +236,8 @@ func TestEveryCode(t *testing.T) {
 	code := object(components(d, "schemas")["Code"])
 	same(t, "codes", list(code["enum"]), codes)
 
-	// The description tells status and retry of each: "503 a*, b · 404 c".
-	told := make(map[string]string)
+	// The description has status and retry of each: "503 a*, b · 404 c".
+	documented := make(map[string]string)
 	_, statuses, _ := strings.Cut(code["description"].(string), "\n\n")
 	for _, group := range strings.Split(statuses, "·") {
 		status, names, _ := strings.Cut(strings.TrimSpace(group), " ")
@@ -246,15 +246,15 @@ func TestEveryCode(t *testing.T) {
 				continue
 			}
 			name, _, _ = strings.Cut(name, " ")
-			told[strings.TrimRight(name, "*)")] = status + " " + strconv.FormatBool(strings.HasSuffix(name, "*"))
+			documented[strings.TrimRight(name, "*)")] = status + " " + strconv.FormatBool(strings.HasSuffix(name, "*"))
 		}
 	}
-	delete(told, "413")
+	delete(documented, "413")
 	are := make(map[string]string)
 	for _, c := range api.Codes() {
 		are[string(c)] = fmt.Sprintf("%d %v", c.Status(), c.Retryable())
 	}
-	if d := cmp.Diff(are, told); d != "" {
+	if d := cmp.Diff(are, documented); d != "" {
 		t.Errorf("status and retry (-Go +openapi.yaml):\n%s", d)
 	}
 }
