@@ -117,7 +117,7 @@ func TestACallerOfABusyHelper(t *testing.T) {
 		second := settled(t.Context(), d, "b")
 		synctest.Wait()
 		if _, live := d.Report(t.Context(), a.ID, "made a"); live {
-			t.Error("somebody waits")
+			t.Error("a caller waits")
 		}
 		b := d.Take(t.Context(), "first")
 		if b == nil || b.Work != "b" {
@@ -148,7 +148,7 @@ func TestACallerThatLeft(t *testing.T) {
 			t.Error(err)
 		}
 		if _, live := d.Report(t.Context(), "1", "made a"); live {
-			t.Error("somebody waits")
+			t.Error("a caller waits")
 		}
 		soon, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
