@@ -195,10 +195,10 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 	}
 	v := open(t, ns)
 	c := capture(t, liar.NS, "eth0")
-	nobodys, second := net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}, net.HardwareAddr{2, 0xcc, 0, 0, 0, 1}
+	unknownMAC, second := net.HardwareAddr{2, 0xbb, 0, 0, 0, 1}, net.HardwareAddr{2, 0xcc, 0, 0, 0, 1}
 	for _, addr := range []string{"10.8.0.99", "fd00:8::99"} {
 		claim := claimFrame(v.device.link.MAC, addr)
-		unknown := nobodys.String()
+		unknown := unknownMAC.String()
 		if strings.Contains(addr, ":") {
 			unknown = ""
 		}
@@ -209,8 +209,8 @@ func TestAnswersNameThePortTheyCameBy(t *testing.T) {
 			note         string
 		}{
 			{"its own MAC", liar.MAC, liar.MAC, liar.HostName, "", ""},
-			{"a MAC that no link has", liar.MAC, nobodys, liar.HostName, unknown,
-				"it says that the address is at " + nobodys.String()},
+			{"a MAC that no link has", liar.MAC, unknownMAC, liar.HostName, unknown,
+				"it says that the address is at " + unknownMAC.String()},
 			{"its own other MAC", liar.MAC, second, liar.HostName, second.String(),
 				"it says that the address is at " + second.String()},
 			{"the victim's MAC", liar.MAC, victim.MAC, liar.HostName, "",
@@ -262,7 +262,7 @@ func claimFrame(to net.HardwareAddr, addr string) func(source, says net.Hardware
 }
 
 // An answer that is read when its port has gone came by no port that is known, and no news ends it. It is asked for
-// again: it stands no longer than the window, also on a bridge without any port, which has nobody to ask.
+// again: it stands no longer than the window, also on a bridge without any port, where there is none to ask.
 func TestAnAnswerWhosePortHasGoneEnds(t *testing.T) {
 	t.Parallel()
 	const addr = "10.8.0.7"

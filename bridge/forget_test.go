@@ -293,7 +293,7 @@ func TestC12BReachesAnOwnerThatAnnouncesItself(t *testing.T) {
 			c.AddAddr(r.cidr)
 			err := s.dial(s.b.NS, c, patience(false))
 			if mac := neighbourMAC(t, s.b.NS, "eth0", r.addr); err == nil || mac != s.old.MAC.String() {
-				t.Errorf("B was not told, yet: %v; its entry is %q", err, mac)
+				t.Errorf("B has no news yet: %v; its entry is %q", err, mac)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func TestAGroupIsReadyPoolByPool(t *testing.T) {
 		t.Error(err)
 	}
 	if ready("br7", "10.8.0.1") == nil || ready("rt0", "10.8.0.9") == nil {
-		t.Error("a bridge that is not there, or a gateway that nobody wants, is ready")
+		t.Error("a bridge that is not there, or a gateway that is not wanted, is ready")
 	}
 	for _, c := range not.Repair {
 		ns.Exec(strings.Fields(c)...)

@@ -300,7 +300,7 @@ func TestG1ALinkOfManyNamesHidesNoOther(t *testing.T) {
 }
 
 // A macvlan without an address is alone in a namespace whose list of links ends before it.
-// Nobody knows of it, and the namespace is named. An address that it gets is seen by the
+// It is not known, and the namespace is named. An address that it gets is seen by the
 // search that the news of it asks for, and not by the next one that the clock does.
 func TestG1AHiddenLinkGetsAnAddress(t *testing.T) {
 	t.Parallel()

@@ -191,11 +191,11 @@ func TestC11ManageRepairsWhatIsThere(t *testing.T) {
 	if s := v.Status().MAC; !strings.Contains(strings.Join(mac, " "), s) {
 		t.Errorf("the MAC that guests know was changed to %s", s)
 	}
-	kept := v.Status().MAC
+	before := v.Status().MAC
 	p.Close() // the kernel would take another MAC now
 	v.settle()
-	if now := v.Status().MAC; now != kept {
-		t.Errorf("the bridge's MAC went from %s to %s", kept, now)
+	if now := v.Status().MAC; now != before {
+		t.Errorf("the bridge's MAC went from %s to %s", before, now)
 	}
 
 	// Broken by hand, it is repaired by the news of it.
