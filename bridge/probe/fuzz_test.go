@@ -23,7 +23,7 @@ var guest4, guest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:
 // all frames are to our own MAC for it. Of ARP it begins with the kept frames
 // (TestKeptARP). It holds:
 //   - a frame counts as an answer if, and only if, it is one: nothing else is
-//     evidence, and nobody who answers is taken to be silent;
+//     evidence, and no answer is taken for silence;
 //   - it counts for the address that it is about, which was asked for, and for
 //     no other one, and only if it is to our own MAC;
 //   - what it says is kept apart from the reader's buffer.
@@ -102,12 +102,12 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// The kept ARP frames answer for this address, where they are to our own MAC; ""
+// The recorded ARP frames answer for this address, where they are to our own MAC; ""
 // for none: one of other types or lengths of addresses has its addresses elsewhere. Were the files not what their
 // names say, FuzzFrames would begin with bytes that mean nothing.
 func TestKeptARP(t *testing.T) {
 	const folder = "testdata/fuzz/FuzzFrames"
-	kept := map[string]string{
+	recorded := map[string]string{
 		"arp-reply":                          "10.8.0.7",
 		"arp-reply-padded":                   "10.8.0.7",
 		"arp-reply-longer-than-is-kept":      "10.8.0.7",
@@ -135,11 +135,11 @@ func TestKeptARP(t *testing.T) {
 		"arp-vlan-tagged-twice":              "",
 	}
 	files, err := filepath.Glob(folder + "/arp-*")
-	if err != nil || len(files) != len(kept) {
-		t.Errorf("%d frames are kept, and %d named: %v", len(files), len(kept), err)
+	if err != nil || len(files) != len(recorded) {
+		t.Errorf("%d frames are kept, and %d named: %v", len(files), len(recorded), err)
 	}
 	w := arp()
-	for name, want := range kept {
+	for name, want := range recorded {
 		frame := keptFrame(t, filepath.Join(folder, name))
 		got := ""
 		if passes(t, w.filter, unix.PACKET_HOST, frame) != 0 {
@@ -156,14 +156,14 @@ func TestKeptARP(t *testing.T) {
 // keptFrame reads a file of the fuzzer's that has one frame in it.
 func keptFrame(t *testing.T, file string) []byte {
 	t.Helper()
-	kept, err := os.ReadFile(file)
+	recorded, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, isFrame := strings.CutPrefix(string(kept), "go test fuzz v1\n[]byte(")
+	text, isFrame := strings.CutPrefix(string(recorded), "go test fuzz v1\n[]byte(")
 	frame, err := strconv.Unquote(strings.TrimSuffix(text, ")\n"))
 	if err != nil || !isFrame {
-		t.Fatalf("%s: %q is no frame: %v", file, kept, err)
+		t.Fatalf("%s: %q is no frame: %v", file, recorded, err)
 	}
 	return []byte(frame)
 }
