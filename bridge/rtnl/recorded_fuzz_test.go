@@ -265,7 +265,7 @@ func request(t testing.TB, ask func(*Socket) error) []byte {
 	t.Helper()
 	ours, theirs := pair(t, unix.SOCK_SEQPACKET)
 	if err := ask(&Socket{fd: ours, buf: make([]byte, 64<<10)}); !errors.Is(err, unix.EAGAIN) {
-		t.Fatalf("nobody answered, and the answer is %v", err)
+		t.Fatalf("it was not answered, and the answer is %v", err)
 	}
 	b := make([]byte, 64<<10)
 	n, err := unix.Read(theirs, b)
