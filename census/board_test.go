@@ -139,7 +139,7 @@ func TestScopes(t *testing.T) {
 func TestBy(t *testing.T) {
 	b := census.NewBoard(census.Netns)
 	if got := b.By(census.Runtime); len(got) != 0 {
-		t.Errorf("nobody sees %+v", got)
+		t.Errorf("no witness sees %+v", got)
 	}
 	b.Replace(census.Netns, scopes{"ns1": {at(two, "veth1"), at(three, "veth1")}, "ns2": {at(two, "veth2")}}, nil)
 	b.Replace(census.Host, scopes{"host": {at(two, "rt0")}}, nil)
@@ -346,7 +346,7 @@ func TestChanged(t *testing.T) {
 		select {
 		case <-changed:
 		default:
-			t.Errorf("%s told nobody", name)
+			t.Errorf("%s woke no subscriber", name)
 		}
 	}
 	b.Replace(census.Netns, scopes{"s": {at(two, "p")}}, nil)
