@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// An address that two use is told by the status with who is on it, although
+// An address that two use is reported by the status with who is on it, although
 // nothing is quarantined for it; so many of them that a screen still holds all.
 func TestStatusNamesAddressesInConflict(t *testing.T) {
 	w := runner()
@@ -47,7 +47,7 @@ func TestStatusNamesAddressesInConflict(t *testing.T) {
 	}
 }
 
-// The last conflict is told with who was seen, and whether it is over.
+// The last conflict is reported with who was seen, and whether it is over.
 func TestStatusShowsTheLastConflict(t *testing.T) {
 	w := runner()
 	w.status.LastConflict = &api.Change{Address: "10.8.64.7", At: before(2 * time.Minute), From: api.Free, To: api.Quarantined, Reason: "seen_on_wire",

@@ -89,7 +89,7 @@ func TestUnknownCode(t *testing.T) {
 	}
 }
 
-// Every verb says that nobody is there, where, and what to do.
+// Every verb says that no daemon is there, where, and what to do.
 func TestNoDaemon(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ctl")
 	if err != nil {
@@ -199,7 +199,7 @@ func TestSocketWithoutPermission(t *testing.T) {
 	}
 }
 
-// A socket that nobody takes calls from, as systemd's while ipamd cannot start:
+// A socket from which no process takes calls, as systemd's while ipamd cannot start:
 // each verb says so after the first patience, and was not sent, so that a daemon
 // that starts later does not carry out what its caller gave up.
 func TestF31NoSignOfLife(t *testing.T) {

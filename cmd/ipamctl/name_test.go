@@ -56,7 +56,7 @@ func TestShortIDs(t *testing.T) {
 	}
 }
 
-// --version asks nobody.
+// --version asks no daemon.
 func TestVersionFlag(t *testing.T) {
 	s := &screen{}
 	if code := (&world{}).ctl(t, s, "--version"); code != exitOK || s.out.String() != "ipamctl v0.1.0 cafe\n" {

@@ -113,7 +113,7 @@ func (p *pty) control(f func(fd int) error) {
 	}
 }
 
-// resize makes the terminal another size; the kernel tells ipamctl.
+// resize makes the terminal another size; the kernel signals ipamctl.
 func (p *pty) resize(columns, rows uint16) {
 	p.t.Helper()
 	p.control(func(fd int) error {

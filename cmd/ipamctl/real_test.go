@@ -16,7 +16,7 @@ import (
 
 // An operator's day against the real server and a real book: what ipamctl
 // sends is what the daemon takes, and every answer can be shown. Late
-// releases name the lease and hit nobody else (L4).
+// releases name the lease and hit no other (L4).
 func TestAgainstTheRealServer(t *testing.T) {
 	rig := servertest.Start(t)
 	w := &world{socket: rig.Socket}
@@ -117,7 +117,7 @@ func TestAgainstTheRealServer(t *testing.T) {
 	do("quarantine add 192.0.2.1 --reason x", exitUsage)
 }
 
-// A reader is told who may, in words that are not said twice.
+// A reader is shown who may, in words that are not said twice.
 func TestARefusalNamesTheRoleThatMay(t *testing.T) {
 	rig := servertest.Start(t)
 	if err := os.Chmod(filepath.Dir(rig.Socket), 0o755); err != nil {

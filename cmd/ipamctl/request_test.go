@@ -13,7 +13,7 @@ import (
 )
 
 // asNobody runs f while the whole process, every thread of it, has the rights
-// of nobody.
+// of the user nobody.
 func asNobody(t *testing.T, f func() int) int {
 	t.Helper()
 	realtest.Root(t)

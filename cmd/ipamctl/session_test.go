@@ -132,11 +132,11 @@ func TestSessions(t *testing.T) {
 	keeping.pools = slices.Clone(keeping.pools)
 	keeping.pools[0].Kept, keeping.pools[0].Reservation = 1, []api.PoolReservation{{Sandbox: "db", Address: "10.8.64.9"}}
 	keeping.status.Pools = keeping.pools
-	kept := runner()
-	kept.pass = held.pass
-	kept.pass.Preview, kept.pass.Reports = false, nil
-	kept.pass.Actions = held.pass.Actions[1:]
-	kept.status.LastPass = &kept.pass
+	someHeld := runner()
+	someHeld.pass = held.pass
+	someHeld.pass.Preview, someHeld.pass.Reports = false, nil
+	someHeld.pass.Actions = held.pass.Actions[1:]
+	someHeld.status.LastPass = &someHeld.pass
 
 	sick.pass = api.Report{
 		Started: before(time.Minute), Took: 5 * time.Second, Leases: 8, Seen: 5, Silent: sick.status.Silent,
@@ -144,8 +144,8 @@ func TestSessions(t *testing.T) {
 			{Kind: "quarantine", Address: "10.8.64.8", Reason: "the netns witness sees it on veth9", Result: "skipped", Error: "the book cannot be written: disk full"},
 		},
 	}
-	blind := runner()
-	blind.pass = api.Report{Started: noon, Took: time.Second, Leases: 1, Seen: 1, Silent: sick.status.Silent, Actions: []api.Action{}}
+	silentPass := runner()
+	silentPass.pass = api.Report{Started: noon, Took: time.Second, Leases: 1, Seen: 1, Silent: sick.status.Silent, Actions: []api.Action{}}
 	well := runner()
 	well.pass = api.Report{Started: noon, Took: 900 * time.Microsecond, Complete: true, Leases: 8, Seen: 7, Actions: []api.Action{}}
 	unready := runner()
@@ -199,9 +199,9 @@ func TestSessions(t *testing.T) {
 		{"pools", runner(), []string{"pools", "pools -o json", "pools -o yaml", "pools -q"}},
 		{"reconcile", runner(), []string{"reconcile", "reconcile -o json", "reconcile -o yaml", "reconcile -q", "reconcile --preview --confirm"}},
 		{"reconcile-held", held, []string{"reconcile --preview", "reconcile -q"}},
-		{"reconcile-kept", kept, []string{"reconcile", "status"}},
+		{"reconcile-kept", someHeld, []string{"reconcile", "status"}},
 		{"reconcile-sick", sick, []string{"reconcile", "reconcile -q"}},
-		{"reconcile-blind", blind, []string{"reconcile", "reconcile -o json"}},
+		{"reconcile-blind", silentPass, []string{"reconcile", "reconcile -o json"}},
 		{"reconcile-well", well, []string{"reconcile --preview", "reconcile", "reconcile -q", "status"}},
 		{"reconcile-unready", unready, []string{"reconcile"}},
 		{"doctor", sick, []string{"doctor", "doctor -o json", "doctor -o yaml", "doctor -q"}},

@@ -107,6 +107,6 @@ func TestStatusForPrograms(t *testing.T) {
 	s = &screen{}
 	w.ctl(t, s, "status")
 	if strings.Contains(s.out.String(), "another build") {
-		t.Errorf("one build is told as two:\n%s", s.out.String())
+		t.Errorf("one build is reported as two:\n%s", s.out.String())
 	}
 }

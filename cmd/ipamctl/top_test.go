@@ -14,7 +14,7 @@ import (
 )
 
 // top shows the status of a real daemon and what becomes of it. A daemon that
-// goes is told, with what was known last; another that answers on the socket
+// goes is shown, with what was known last; another that answers on the socket
 // is seen by itself.
 func TestTopFollowsTheDaemon(t *testing.T) {
 	first := servertest.Start(t)
@@ -89,7 +89,7 @@ func TestTopGivesTheTerminalBack(t *testing.T) {
 		}
 		p.restored()
 	})
-	t.Run("nobody is there", func(t *testing.T) {
+	t.Run("no daemon is there", func(t *testing.T) {
 		p := onTerminal(t, 80, 24, "top", "--every", "100ms", "--socket", rig.Socket+".none")
 		p.shows("no answer for", "is ipamd running?")
 		p.press("q")
@@ -140,7 +140,7 @@ func TestTopIsSuspended(t *testing.T) {
 	p.restored()
 }
 
-// A terminal that changes its size gets a screen that fits, and is told when
+// A terminal that changes its size gets a screen that fits, and is updated when
 // there is more than fits.
 func TestTopFits(t *testing.T) {
 	w := troubled().serve(t)
