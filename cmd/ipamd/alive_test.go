@@ -19,7 +19,7 @@ func TestStalledWriterIsReported(t *testing.T) {
 	w.stopDaemon()
 	w.proofEvery = 100 * time.Millisecond
 	w.start()
-	told := func() (reasons []string, everywhere bool) {
+	stalled := func() (reasons []string, everywhere bool) {
 		t.Helper()
 		status, err := w.client.Status(ctx)
 		if err != nil {
@@ -52,8 +52,8 @@ func TestStalledWriterIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reasons []string
-	realtest.Eventually(t, wait, "the stalled writer to be told, and why", func() (everywhere bool) {
-		reasons, everywhere = told()
+	realtest.Eventually(t, wait, "the stalled writer to be reported, and why", func() (everywhere bool) {
+		reasons, everywhere = stalled()
 		return everywhere && slices.ContainsFunc(reasons, func(r string) bool {
 			return strings.HasPrefix(r, "the book's writer has not answered for ") && strings.HasSuffix(r, "s: another process holds the book's lock")
 		})

@@ -38,7 +38,7 @@ func TestAskedAgainWhileTheFirstLifeEnds(t *testing.T) {
 		}
 		t.Logf("%d of %d were answered the lease that they had", same, all)
 		if same == 0 {
-			t.Error("nobody came before the end of the first life was noticed")
+			t.Error("no caller came before the end of the first life was noticed")
 		}
 	})
 }
@@ -49,7 +49,7 @@ func TestAskedAgainWhileItIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		o.Set("valid", "somebody", "a")
+		o.Set("valid", "bystander", "a")
 		w := newWorld(t, withContainerd(d), slow, owned(o.Socket))
 		l := w.allocate("a").Leases[0]
 		l = w.bind(l, w.record(d, l, "a-1"))
@@ -57,7 +57,7 @@ func TestAskedAgainWhileItIsAnOrphan(t *testing.T) {
 			t.Fatalf("given again was %+v", now)
 		}
 		o.Set("gone", "a")
-		realtest.Eventually(t, wait, "doctor to tell of the orphan", func() bool { return slices.Contains(w.findings(), "orphan") })
+		realtest.Eventually(t, wait, "doctor to report the orphan", func() bool { return slices.Contains(w.findings(), "orphan") })
 		lists := o.Lists()
 		realtest.Eventually(t, wait, "more sweeps", func() bool { return o.Lists() >= lists+5 })
 		if now := w.whois(l.Address); now.State != api.Bound || now.Lease.Revision != l.Revision || !seenBy(w, l.Address, "runtime") {

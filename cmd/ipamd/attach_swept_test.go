@@ -24,10 +24,10 @@ import (
 func TestM1APortThatWasNeverReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	kept, err := func() (*api.LeaseReply, error) {
+	attached, err := func() (*api.LeaseReply, error) {
 		p := w.helper()
 		defer p.cmd.Process.Kill() //nolint:errcheck // its end is waited for by launch
-		return w.client.Attach(ctx, w.allocate("kept").Leases[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()})
+		return w.client.Attach(ctx, w.allocate("attached").Leases[0].ID, api.AttachRequest{Netns: nstest.New(t).Path()})
 	}()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestM1APortThatWasNeverReported(t *testing.T) {
 	})
 	leave()
 	if err := <-answered; err == nil {
-		t.Fatal("an attach was answered that nobody reported")
+		t.Fatal("an attach was answered that was not reported")
 	}
 	made := w.rt0()
 	// While its lease waits for a bind, its owner may ask again.
@@ -79,10 +79,10 @@ func TestM1APortThatWasNeverReported(t *testing.T) {
 	}
 	w.helper()
 	realtest.Eventually(t, wait, "the port is taken away", func() bool { return w.rt0() == before })
-	if is := w.rt0(); !strings.Contains(is, kept.Lease.HostInterface) || !strings.Contains(is, other.HostName) || !strings.Contains(is, "sb0123456789ab") {
+	if is := w.rt0(); !strings.Contains(is, attached.Lease.HostInterface) || !strings.Contains(is, other.HostName) || !strings.Contains(is, "sb0123456789ab") {
 		t.Errorf("left are %s", is)
 	}
-	realtest.Eventually(t, wait, "its address to be nobody's", func() bool {
+	realtest.Eventually(t, wait, "its address to have no lease", func() bool {
 		l, err := w.client.Lease(ctx, given.ID)
 		return err != nil || l.Lease.State != api.Releasing && l.Lease.State != api.Reserved
 	})

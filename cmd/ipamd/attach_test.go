@@ -213,7 +213,7 @@ func TestM1AllocateAttaches(t *testing.T) {
 			t.Errorf("left: %+v %v %s", all, err, w.rt0())
 		}
 	}
-	nothing(client.ErrNotReady, guest.Path()) // nobody makes ports
+	nothing(client.ErrNotReady, guest.Path()) // no helper makes ports
 	w.helper()
 	nothing(client.ErrInvalidArgument, "/etc/passwd")
 	nothing(client.ErrInvalidArgument, "/run/netns/none-such")

@@ -71,7 +71,7 @@ func TestWhatLivesBesideTheBridgeKeepsItsAddress(t *testing.T) {
 		}
 		r, err := w.client.Release(ctx, b.lease.ID, api.ReleaseRequest{Wait: "200ms"})
 		if err != nil || r.Lease.State != api.Releasing || len(r.Blockers) == 0 || r.Blockers[0].Kind != "port" {
-			t.Errorf("%s: it is %s, kept by %+v, %v", name, r.Lease.State, r.Blockers, err)
+			t.Errorf("%s: it is %s, blocked by %+v, %v", name, r.Lease.State, r.Blockers, err)
 		}
 	}
 	for range 2 {

@@ -174,7 +174,7 @@ func TestGuestsOfAnotherNetworkKeepNoRelease(t *testing.T) {
 	p.Close()
 	r, err := w.client.Release(ctx, a.ID, api.ReleaseRequest{Wait: "10s"})
 	if err != nil || r.Lease.State != api.Cooling {
-		t.Errorf("it is %s, kept by %+v, %v", r.Lease.State, r.Blockers, err)
+		t.Errorf("it is %s, blocked by %+v, %v", r.Lease.State, r.Blockers, err)
 	}
 	realtest.Eventually(t, wait, "its end", func() bool { return w.state(a.Address) == api.Cooling })
 }

@@ -286,7 +286,7 @@ func TestWhatIsBesideTheBridgeIsLookedFor(t *testing.T) {
 			d.Delete(t, "default", "a")
 			r, err := w.client.Release(ctx, b.held.ID, api.ReleaseRequest{Wait: "500ms"})
 			if err != nil || r.Lease.State != api.Releasing || len(r.Blockers) == 0 || !strings.Contains(r.Blockers[0].Detail, "leads to a namespace with "+b.held.Address) {
-				t.Errorf("it is %s, kept by %+v, %v; its namespace has the address", r.Lease.State, r.Blockers, err)
+				t.Errorf("it is %s, blocked by %+v, %v; its namespace has the address", r.Lease.State, r.Blockers, err)
 			}
 		})
 	})

@@ -15,7 +15,7 @@ import (
 
 // A bind that names the MAC of the veth's host end is accepted with a warning that
 // names field, given and seen; doctor has one finding of the lease, which accuses
-// nobody, and the bind that it advises ends it. A port that is none, and a
+// no other, and the bind that it advises ends it. A port that is none, and a
 // namespace that is another's, are named as well. A stranger is one all the same.
 func TestF29ABindIsComparedWithTheKernel(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,8 @@ import (
 )
 
 // F22: a client that names its port alone, before or after the daemon took the
-// containers from their labels, leaves them recorded. So a removal that nobody
-// reports is noticed by events, and no pass by the clock runs.
+// containers from their labels, leaves them recorded. So a removal that is not
+// reported is noticed by events, and no pass by the clock runs.
 func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -50,10 +50,10 @@ func TestF22ABindOfThePortKeepsTheContainers(t *testing.T) {
 	})
 }
 
-// F21: a container that nobody could ever confirm to be gone is refused, by the
+// F21: a container that can never be confirmed to be gone is refused, by the
 // field that is wrong. A lease that records one all the same, from when there was
 // a runtime, is ended by an operator: quarantined with what was in the way, and
-// given again once nobody has seen it for long enough.
+// given again once no witness has seen it for long enough.
 func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) })

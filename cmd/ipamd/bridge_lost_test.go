@@ -23,8 +23,8 @@ import (
 // rt0 is deleted and made again, over and over, while 32 callers allocate, plumb,
 // bind and release. While it is gone nothing is given, for that reason and no
 // other, and nothing cools, though passes run with a person's word; health
-// tells. When it is back, under another index, and its ports are, everything
-// goes on without a restart. Nobody ever gets what another holds, and who
+// reports it. When it is back, under another index, and its ports are, everything
+// goes on without a restart. No sandbox ever gets what another holds, and who
 // was bound before stays so.
 func TestBridgeLostUnderLoad(t *testing.T) {
 	w := newWorld(t, quick, func(c *config.Config) {
@@ -84,7 +84,7 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 		realtest.Eventually(t, wait, "the callers to get on", func() bool { return held.given.Load() >= given+64 || len(failed) > 0 })
 
 		w.ns.Exec("ip", "link", "del", "rt0")
-		realtest.Eventually(t, wait, "health to tell", func() bool {
+		realtest.Eventually(t, wait, "health to report it", func() bool {
 			_, err := w.client.Ready(ctx)
 			return errors.Is(err, client.ErrNotReady)
 		})
@@ -111,7 +111,7 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 
 		index = w.makeAgain(ports, index)
 	}
-	for range 3 { // so fast that nobody need have seen it missing
+	for range 3 { // so fast that it need not have been seen missing
 		w.ns.Exec("ip", "link", "del", "rt0")
 		index = w.makeAgain(ports, index)
 	}
@@ -196,7 +196,7 @@ func (h *holders) take(addr, name string) (before string) {
 	return before
 }
 
-// drop notes that nobody holds an address.
+// drop notes that no sandbox holds an address.
 func (h *holders) drop(addr string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -159,7 +159,7 @@ func newLateOwner(t *testing.T) *lateOwner {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `[{"id":"somebody","state":"valid"}]`)
+		fmt.Fprint(w, `[{"id":"bystander","state":"valid"}]`)
 	})
 	mux.HandleFunc("GET /sandboxes/{id}", func(w http.ResponseWriter, r *http.Request) {
 		if o.armed.CompareAndSwap(true, false) {
@@ -287,7 +287,7 @@ func TestR5ReservedUntilItsDeadline(t *testing.T) {
 			t.Errorf("after half of its time it is %s", got)
 		}
 		later(31 * time.Minute)
-		// Nobody knows what was on the wire while the daemon was down, so it cools.
+		// It is not known what was on the wire while the daemon was down, so it cools.
 		w.becomes(addr, api.Cooling)
 		if who := w.whois(addr); who.History[1].To != api.Releasing || who.History[1].Reason != "expired" {
 			t.Errorf("after its deadline: %+v", who)
@@ -373,7 +373,7 @@ func TestR8SameNameNewUID(t *testing.T) {
 // L6: a thousand pairs of allocate and release, concurrently, on fifty
 // sandboxes and with random delays, every other one bound in between, while
 // the watchdog confirms. It ends consistent (the book checks itself when the
-// daemon stops), nobody ever held what another one did, and a restart goes on.
+// daemon stops), no sandbox ever held what another one did, and a restart goes on.
 func TestL6ConcurrentPairs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -539,7 +539,7 @@ func (w *world) handOver(d *ctrdtest.Daemon, b, a *box, name string) (c *box, to
 	if mac := macOf(t, b.port.NS, "eth0", addr); mac != a.port.MAC.String() {
 		t.Errorf("b remembers %q: nothing to announce", mac)
 	}
-	// B asks nobody meanwhile, so only the announcement shows it.
+	// B asks for nothing meanwhile, so only the announcement shows it.
 	began := time.Now()
 	c.announce(t)
 	realtest.Eventually(t, wait, "the announcement to reach b", func() bool { return macOf(t, b.port.NS, "eth0", addr) == c.port.MAC.String() })

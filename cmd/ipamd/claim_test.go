@@ -91,7 +91,7 @@ func TestOwnerThatForgets(t *testing.T) {
 		c.Owner.Socket, c.Owner.Every = o.Socket, config.Duration(100*time.Millisecond)
 	})
 	a := w.box(d, "a")
-	realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "owner_unclear") })
+	realtest.Eventually(t, wait, "doctor to report it", func() bool { return slices.Contains(w.findings(), "owner_unclear") })
 	o.Set("valid", "a")
 	realtest.Eventually(t, wait, "that to end", func() bool { return len(w.findings()) == 0 })
 	if s := w.state(a.held.Address); s != api.Bound {

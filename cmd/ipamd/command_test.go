@@ -58,7 +58,7 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 		}
 		wants(t, verb+" --help", out, "Usage:", "Examples:\n  ipamd")
 		if strings.Contains(out, "--inside") {
-			t.Errorf("%q shows what is nobody's to use:\n%s", verb, out)
+			t.Errorf("%q shows what is not to be used:\n%s", verb, out)
 		}
 	}
 }

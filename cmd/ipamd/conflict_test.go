@@ -170,7 +170,7 @@ func TestC3ConflictLimit(t *testing.T) {
 	if q := pools.Pools[0].ByState["quarantined"]; q != 63 { // a quarter of 253
 		t.Errorf("%d addresses are quarantined", q)
 	}
-	// Some were set aside by a pass on the news, before anybody met them.
+	// Some were quarantined by a pass on the news, before an allocation met them.
 	if got, _ := strconv.Atoi(w.metric(`conflicts_total{witness="netns"}`)); got < 32 || got > 250 {
 		t.Errorf("%d conflicts are counted, 250 addresses are in use", got)
 	}
@@ -192,12 +192,12 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
 			t.Errorf("with a stopped container: %v", err)
 		}
-		// A pass on the news sets it aside, where no allocation has: a record that
+		// A pass on the news quarantines it, where no allocation has: a record that
 		// never held a lease may claim what it likes.
 		w.becomes("10.8.64.2", api.Quarantined)
 		w.watched()
 		if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b"}); !errors.Is(err, client.ErrPoolExhausted) {
-			t.Errorf("with a stopped container whose address was set aside: %v", err)
+			t.Errorf("with a stopped container whose address was quarantined: %v", err)
 		}
 		d.Delete(t, "default", "c1")
 		realtest.Eventually(t, wait, "the address to be given again", func() bool {
@@ -208,7 +208,7 @@ func TestC4StoppedContainerStillOwnsItsAddress(t *testing.T) {
 }
 
 // C5: with containerd down the kernel's word is enough, unless the
-// configuration wants everybody's. With a kernel witness down nothing is
+// configuration wants every witness's. With a kernel witness down nothing is
 // given, whatever the configuration.
 func TestC5SilentWitnesses(t *testing.T) {
 	t.Parallel()
@@ -366,7 +366,7 @@ func TestC8FrozenContainerKeepsItsAddress(t *testing.T) {
 	})
 }
 
-// notGiven allocates, and fails unless .2 is passed over and set aside: by the
+// notGiven allocates, and fails unless .2 is passed over and quarantined: by the
 // allocation itself, or by a pass on the news if that came first.
 func notGiven(w *world) {
 	w.t.Helper()
@@ -420,7 +420,7 @@ func TestC10RetryAfterAConflictGetsAnotherAddress(t *testing.T) {
 		if r.Existing || len(r.Skipped) != 1 || r.Skipped[0].Address != "10.8.64.2" {
 			t.Errorf("the retry got %+v", r)
 		}
-		// The watchdog may have set it aside already: another claims it.
+		// The watchdog may have quarantined it already: another claims it.
 		if got, err := w.client.Lease(ctx, l.ID); err != nil || got.Lease.State != api.Releasing && got.Lease.State != api.Quarantined {
 			t.Errorf("the conflicted lease is %+v, %v", got, err)
 		}
@@ -485,7 +485,7 @@ func TestC11BridgeNotReady(t *testing.T) {
 
 // The row of a running container's address is lost while the daemon is away:
 // the incident. Its sandbox has its lease back before the first request is
-// answered, and nobody else gets the address (R1).
+// answered, and no other gets the address (R1).
 func TestTheIncident(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -542,8 +542,8 @@ func TestNothingIsGivenBeforeTheFirstCensus(t *testing.T) {
 	}
 }
 
-// Many allocate at once while strangers hold every other address: nobody gets
-// one of theirs, nobody gets another's.
+// Many allocate at once while strangers hold every other address: no sandbox gets
+// one of theirs, no sandbox gets another's.
 func TestAStrangersAddressIsNotGivenUnderLoad(t *testing.T) {
 	w := newWorld(t, func(c *config.Config) { c.Allocation.QuarantineShare = 1 })
 	port := w.ns.Port("rt0")
@@ -595,8 +595,8 @@ func TestL15SecondDaemonIsRefused(t *testing.T) {
 	}
 	w.give("a", "10.8.64.2")
 	w.stopDaemon()
-	// What a killed daemon leaves: a socket that nobody listens on, and a lock
-	// file that nobody has locked, with the pid of a process that is gone.
+	// What a killed daemon leaves: a socket on which no process listens, and a lock
+	// file that is not locked, with the pid of a process that is gone.
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.cfg.Socket.Path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func TestE8AnIndexIsUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.stopDaemon() // the end of the first is told to no daemon
+	w.stopDaemon() // the end of the first is seen by no daemon
 	gone(first)
 	w.start()
 	second := w.cniBox("second", "vethB", index)

@@ -68,7 +68,7 @@ func TestE1NoPortIsTheBridge(t *testing.T) {
 	realtest.Eventually(t, wait, "the rules to be without what the bridge has no more", w.asWished)
 }
 
-// TestE1NoPortIsABridgeWhoseMACChanges: a bridge whose MAC nobody set has that of a port, and its
+// TestE1NoPortIsABridgeWhoseMACChanges: a bridge whose MAC was not set has that of a port, and its
 // link-local address is that of the first.
 func TestE1NoPortIsABridgeWhoseMACChanges(t *testing.T) {
 	t.Parallel()
@@ -106,8 +106,8 @@ func TestE8GroupFramesAreNotLearned(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, enforced, policy)
 			own, b := w.plugIn("b")
-			thief := w.ns.Port("rt0")
-			w.ns.Exec("ip", "link", "set", thief.HostName, "name", "uplink0")
+			guest := w.ns.Port("rt0")
+			w.ns.Exec("ip", "link", "set", guest.HostName, "name", "uplink0")
 			realtest.Eventually(t, wait, "the rules to be as book and ports say", w.asWished)
 			learns := func() string {
 				_, after, _ := strings.Cut(w.ns.Exec("ip", "-d", "link", "show", "rt0"), "no_linklocal_learn ")
@@ -115,7 +115,7 @@ func TestE8GroupFramesAreNotLearned(t *testing.T) {
 				return option
 			}
 			realtest.Eventually(t, wait, "the bridge to learn nothing from such frames", func() bool { return learns() == "1" })
-			out := thief.NS.Wire("eth0")
+			out := guest.NS.Wire("eth0")
 			b.NS.Wire("eth0").Send(announcement(b.MAC, own.Address, 1))
 			at := func() string { return w.ns.Exec("bridge", "fdb", "show", "br", "rt0") }
 			realtest.Eventually(t, wait, "the bridge to know where b is", func() bool {

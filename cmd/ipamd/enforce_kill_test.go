@@ -107,7 +107,7 @@ func TestE3KilledBetweenBookAndKernel(t *testing.T) {
 			}
 			_ = daemon.Wait() // it was killed
 			ended()
-			t.Logf("%s: its caller was told %v", step, err)
+			t.Logf("%s: its caller was answered %v", step, err)
 			daemon = w.apart(file)
 			if !ending { // what was not answered is asked again
 				if _, err := w.client.Bind(ctx, l.ID, where); err != nil {

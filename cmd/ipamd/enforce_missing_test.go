@@ -42,7 +42,7 @@ func TestWithoutNftables(t *testing.T) {
 	must(t, daemon.Start())
 	defer func() {
 		_ = daemon.Process.Signal(syscall.SIGTERM)
-		_ = daemon.Wait() // it was told to end
+		_ = daemon.Wait() // it was asked to end
 	}()
 	realtest.Eventually(t, wait, "ipamd to be ready", func() bool { _, err := w.client.Ready(ctx); return err == nil })
 	l := w.allocate("a").Leases[0]

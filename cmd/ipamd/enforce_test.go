@@ -370,7 +370,7 @@ func TestE8NoRuleOfAnOldOwnerSurvives(t *testing.T) {
 		w.ns.Exec("ip", "link", "set", "other0", "nomaster")
 		w.ns.Exec("ip", "link", "set", "other0", "master", "rt0")
 	}
-	// What the kernel has told of the port going is still read when it is back already.
+	// What the kernel has reported of the port going is still read when it is back already.
 	realtest.Eventually(t, wait, "a port that came back to have its rules", func() bool { return w.asWished() && w.ruled(p, l.Address) })
 	away := nstest.New(t)
 	w.ns.Exec("ip", "link", "set", "other0", "netns", away.Name())

@@ -81,21 +81,21 @@ func TestG15NothingIsWrittenThroughALink(t *testing.T) {
 func TestG17TheConfiguration(t *testing.T) {
 	doc := "[book]\npath = 'BOOK'\n[socket]\ngroup = ''\n"
 	for name, tt := range map[string]struct {
-		do   func(conf, book string) error
-		want string // of every verb; "" when it is taken
-		told string
+		do      func(conf, book string) error
+		want    string // of every verb; "" when it is taken
+		exposed string
 	}{
-		"as it should be":         {func(string, string) error { return nil }, "", ""},
-		"a file of everybody's":   {func(conf, _ string) error { return os.Chmod(conf, 0o646) }, "CONF: any user may write to it (mode 0646)", ""},
-		"a folder of everybody's": {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777) }, "any user may write to it: its folder", ""},
-		"a folder like /tmp":      {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777|os.ModeSticky) }, "", ""},
+		"as it should be":                     {func(string, string) error { return nil }, "", ""},
+		"a file that any user may write to":   {func(conf, _ string) error { return os.Chmod(conf, 0o646) }, "CONF: any user may write to it (mode 0646)", ""},
+		"a folder that any user may write to": {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777) }, "any user may write to it: its folder", ""},
+		"a folder like /tmp":                  {func(conf, _ string) error { return os.Chmod(filepath.Dir(conf), 0o777|os.ModeSticky) }, "", ""},
 		"a device": {func(conf, _ string) error {
 			return errors.Join(os.Remove(conf), unix.Mknod(conf, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))))
 		}, "no regular file", ""},
-		"a file of a group's":            {func(conf, _ string) error { return errors.Join(os.Chmod(conf, 0o664), os.Chown(conf, 0, 1234)) }, "", "group 1234"},
-		"a file of another user's":       {func(conf, _ string) error { return os.Chown(conf, 1234, 0) }, "", "user 1234"},
-		"a book of everybody's":          {func(_, book string) error { return os.Chmod(book, 0o666) }, "CONF:2:1: book.path: any user may write to it: BOOK (mode 0666)", ""},
-		"a book's folder of everybody's": {func(_, book string) error { return os.Chmod(filepath.Dir(book), 0o777) }, "CONF:2:1: book.path: any user may write to it", ""},
+		"a file of a group's":                        {func(conf, _ string) error { return errors.Join(os.Chmod(conf, 0o664), os.Chown(conf, 0, 1234)) }, "", "group 1234"},
+		"a file of another user's":                   {func(conf, _ string) error { return os.Chown(conf, 1234, 0) }, "", "user 1234"},
+		"a book that any user may write to":          {func(_, book string) error { return os.Chmod(book, 0o666) }, "CONF:2:1: book.path: any user may write to it: BOOK (mode 0666)", ""},
+		"a book's folder that any user may write to": {func(_, book string) error { return os.Chmod(filepath.Dir(book), 0o777) }, "CONF:2:1: book.path: any user may write to it", ""},
 		"a link": {func(conf, _ string) error {
 			return errors.Join(os.Rename(conf, conf+".real"), os.Symlink(conf+".real", conf))
 		}, "", ""},
@@ -114,8 +114,8 @@ func TestG17TheConfiguration(t *testing.T) {
 				if code, _, stderr := ipamd(t, "run", "--config", conf); code == exitOK || !strings.Contains(stderr, want) {
 					t.Errorf("run: exit %d: %s", code, stderr)
 				}
-			} else if who := config.OtherWriters(conf); !strings.Contains(who, tt.told) || (who == "") != (tt.told == "") {
-				t.Errorf("it is told: %q", who)
+			} else if who := config.OtherWriters(conf); !strings.Contains(who, tt.exposed) || (who == "") != (tt.exposed == "") {
+				t.Errorf("it is reported: %q", who)
 			}
 		})
 	}

@@ -72,11 +72,11 @@ func TestL12ADiskThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			disk.Inject(tt.fault)
-			var told []*api.ChangeList
+			var histories []*api.ChangeList
 			for range 5 {
 				past, err := w.client.History(ctx, client.HistoryFilter{})
 				if err == nil {
-					told = append(told, past)
+					histories = append(histories, past)
 				} else {
 					wantReadonly(t, "history", err)
 				}
@@ -109,12 +109,12 @@ func TestL12ADiskThatFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, past := range told {
+			for _, past := range histories {
 				if fmt.Sprint(past.Changes) != fmt.Sprint(whole.Changes) {
 					t.Errorf("while the disk failed the history had %d changes, and has %d", len(past.Changes), len(whole.Changes))
 				}
 			}
-			t.Logf("the history was told %d times of 5", len(told))
+			t.Logf("the history was answered %d times of 5", len(histories))
 			if next := w.allocate(tt.name).Leases[0]; next.Revision != before.Revision+1 {
 				t.Errorf("the next change is %d, after %d", next.Revision, before.Revision)
 			}
@@ -153,7 +153,7 @@ func TestL13ADiskThatCannotReadTheBook(t *testing.T) {
 	t.Parallel()
 	disk := faultfs.Mount(t, "book.db-shm")
 	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(disk.Dir(), "book.db") })
-	kept := w.allocate("kept").Leases[0]
+	holder := w.allocate("holder").Leases[0]
 	w.stopDaemon()
 	for name, from := range map[string]int64{"its header": 0, "a page behind": 4096} {
 		disk.Inject(func(op faultfs.Op) (f faultfs.Fault) {
@@ -173,7 +173,7 @@ func TestL13ADiskThatCannotReadTheBook(t *testing.T) {
 		}
 	}
 	w.start()
-	if now, err := w.client.Lease(ctx, kept.ID); err != nil || now.Lease.State != kept.State {
+	if now, err := w.client.Lease(ctx, holder.ID); err != nil || now.Lease.State != holder.State {
 		t.Errorf("the lease is %+v, %v", now, err)
 	}
 }

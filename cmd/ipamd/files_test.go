@@ -15,14 +15,14 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// F16: the book's log is moved away under a daemon that nobody asks for anything. It
+// F16: the book's log is moved away under a daemon that is asked for nothing. It
 // notices by itself: readiness, status, doctor and the metric are red and say what to
 // do, changes are refused, reads go on. Once the log is back so is the daemon. Then
 // the log is deleted for good: an orderly restart has all that was acknowledged.
 func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(filepath.Dir(c.Book.Path), "state", "book.db") })
-	kept := w.allocate("kept").Leases[0]
+	holder := w.allocate("holder").Leases[0]
 	log := w.cfg.Book.Path + "-wal"
 	notices := func() {
 		t.Helper()
@@ -38,10 +38,10 @@ func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
 		}
 		_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "refused"})
 		wantReadonly(t, "allocate", err)
-		if now, err := w.client.Lease(ctx, kept.ID); err != nil || now.Lease.Address != kept.Address {
+		if now, err := w.client.Lease(ctx, holder.ID); err != nil || now.Lease.Address != holder.Address {
 			t.Errorf("the lease is %+v, %v", now, err)
 		}
-		if past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: kept.ID}); err != nil || len(past.Changes) == 0 {
+		if past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: holder.ID}); err != nil || len(past.Changes) == 0 {
 			t.Errorf("the history: %+v, %v", past, err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
 	notices()
 	w.stopDaemon()
 	w.start()
-	for sandbox, address := range map[string]string{"kept": kept.Address, "next": next.Address} {
+	for sandbox, address := range map[string]string{"holder": holder.Address, "next": next.Address} {
 		if who := w.whois(address); who.Lease == nil || who.Lease.Sandbox != sandbox {
 			t.Errorf("%s's %s is %+v", sandbox, address, who.Lease)
 		}
@@ -69,7 +69,7 @@ func TestF16FilesTakenAwayUnderADaemon(t *testing.T) {
 func TestF15ASecondDaemonByAnotherName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow)
-	w.allocate("kept")
+	w.allocate("holder")
 	real := w.cfg.Book.Path
 	other := filepath.Join(t.TempDir(), "book.db")
 	must(t, os.Symlink(real, other))

@@ -13,7 +13,7 @@ import (
 )
 
 // A port goes down and up, and leaves rt0 and comes back, fifty times,
-// and a pass is made of each. In each tenth round the kernel's news alone tells
+// and a pass is made of each. In each tenth round the kernel's news alone reports
 // that the port left, and that it came back. The lease stays bound at its
 // revision, its owner is answered at the end, and any other that asks gets another
 // address, of which there are enough. What is remembered does not grow, nor
@@ -55,7 +55,7 @@ func TestFlappingPort(t *testing.T) {
 			}
 			newcomers++
 			if got := w.allocate(fmt.Sprint("s", newcomers)).Leases[0]; got.Address == l.Address {
-				t.Fatalf("somebody else: %+v", got)
+				t.Fatalf("another: %+v", got)
 			}
 			w.pass() // after the news, for it reads everything
 			w.stays(r.Lease)
@@ -89,7 +89,7 @@ func TestFlappingPort(t *testing.T) {
 	// What repeats is reported once, and counted once in each minute.
 	most := 20 * (1 + int(time.Since(began)/time.Minute))
 	if lines := strings.Count(w.log.String()[said:], "\n"); lines > most {
-		t.Errorf("200 flaps were told in %d lines", lines)
+		t.Errorf("200 flaps were reported in %d lines", lines)
 	}
 	history, err := w.client.History(ctx, client.HistoryFilter{Address: "10.8.64.2"})
 	if err != nil || len(history.Changes) != 2 {

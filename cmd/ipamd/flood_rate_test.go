@@ -31,7 +31,7 @@ const (
 // the machine takes them, from one MAC or from ever new ones: the quarantine's
 // share holds, its port is named, and a pool beside it on the bridge gives; in a
 // build without the race detector, which cannot follow 300 000 frames a second, as
-// quickly as beside the same flood to a MAC that nobody has, alternately.
+// quickly as beside the same flood to a MAC that no port has, alternately.
 func TestFloodAtFullRate(t *testing.T) {
 	prefixes := [2]string{"10.8.64.0/26", "10.8.68.0/22"}
 	for _, tt := range []struct {
@@ -46,9 +46,9 @@ func TestFloodAtFullRate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nobody := net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}
+			absent := net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}
 			flood := newFlood(t, port, rt0.Attrs().HardwareAddr, netip.MustParsePrefix(prefixes[0]), tt.fill)
-			control := newFlood(t, port, nobody, netip.MustParsePrefix(prefixes[0]), tt.fill)
+			control := newFlood(t, port, absent, netip.MustParsePrefix(prefixes[0]), tt.fill)
 
 			stop := flood.start()
 			w.allClaimed(before)
@@ -69,14 +69,14 @@ func TestFloodAtFullRate(t *testing.T) {
 			limit := 2*without.median() + 5*time.Millisecond
 			t.Logf("beside the control %v; beside the flood %v; its median may be %v", &without, &with, limit)
 			if with.median() > limit && *alone {
-				t.Error("a pool that nobody claims gives more slowly for a flood of another one")
+				t.Error("a pool that is not claimed gives more slowly for a flood of another one")
 			}
 			w.holds(1, map[api.State]int{api.Quarantined: 0})
 		})
 	}
 }
 
-// fromNewMAC makes an ARP frame one of a sender that nobody knows.
+// fromNewMAC makes an ARP frame one of an unknown sender.
 func fromNewMAC(frame []byte, n uint64) {
 	mac := binary.BigEndian.AppendUint64(nil, 0x02ee<<32|n)[2:]
 	copy(frame[6:], mac)
@@ -96,7 +96,7 @@ func (p *pace) String() string {
 	return fmt.Sprintf("%d took %v, at most %v, at %.0f frames/s", len(p.took), p.median(), slices.Max(p.took), float64(p.sent)/p.lasts.Seconds())
 }
 
-// beside allocates for a turn from the pool that nobody claims.
+// beside allocates for a turn from the pool that is not claimed.
 func (w *world) beside(f *flood, p *pace) {
 	w.t.Helper()
 	stop := f.start()
@@ -129,7 +129,7 @@ func (w *world) allPlaced(after api.Lease) {
 	}
 }
 
-// namesThePort fails unless all that is set aside is for what came by a port.
+// namesThePort fails unless all that is quarantined is for what came by a port.
 func (w *world) namesThePort(port *nstest.Port) {
 	w.t.Helper()
 	list, err := w.client.Leases(ctx, client.LeaseFilter{State: string(api.Quarantined)})
@@ -138,7 +138,7 @@ func (w *world) namesThePort(port *nstest.Port) {
 	}
 	for _, l := range list.Leases {
 		if !slices.ContainsFunc(l.Evidence, func(s api.Sighting) bool { return s.Port == port.HostName }) {
-			w.t.Errorf("%s was set aside for %+v, and the flooder is behind %s", l.Address, l.Evidence, port.HostName)
+			w.t.Errorf("%s was quarantined for %+v, and the flooder is behind %s", l.Address, l.Evidence, port.HostName)
 		}
 	}
 }

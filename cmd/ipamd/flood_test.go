@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// floodShare is what may be set aside of a pool of 62 hosts: a quarter.
+// floodShare is what may be quarantined of a pool of 62 hosts: a quarter.
 const floodShare = 15
 
 // floods are two pools on one bridge that a guest floods, by protocol.
@@ -31,9 +31,9 @@ var floods = []struct {
 }
 
 // A guest behind a port answers every question for any address of a pool, and
-// claims them all unasked, too: for itself, for MACs that nobody has, or for
-// the MAC of who has a lease there. Nobody is given a claimed address; no more
-// than the quarantine's share is set aside; the flooder's own port and MAC are
+// claims them all unasked, too: for itself, for MACs that no port has, or for
+// the MAC of who has a lease there. No sandbox is given a claimed address; no more
+// than the quarantine's share is quarantined; the flooder's own port and MAC are
 // named, and what it said; who was there before keeps its lease, and the flooder
 // does not pass for it; a pool beside it on the same bridge, which it does not
 // claim, gives as if nothing were; and when the port goes the pool gives again.
@@ -60,7 +60,7 @@ func TestFloodOfAnswers(t *testing.T) {
 				w.holds(1, map[api.State]int{api.Quarantined: 0, api.Reserved: 60})
 				w.stays(before)
 				w.namesTheFlooder(port, says)
-				realtest.Eventually(t, wait, "its claim on the lease's address to be told", func() bool {
+				realtest.Eventually(t, wait, "its claim on the lease's address to be reported", func() bool {
 					return slices.Contains(w.findings(), "conflict "+before.Address)
 				})
 
@@ -186,7 +186,7 @@ func (w *world) allClaimed(after ...api.Lease) {
 func (w *world) refused(pool, sandbox string) {
 	w.t.Helper()
 	if r, err := w.ask(pool, sandbox); !errors.Is(err, client.ErrConflictLimit) && !errors.Is(err, client.ErrPoolExhausted) {
-		w.t.Errorf("an address that somebody claims: %+v, %v", r, err)
+		w.t.Errorf("an address that is claimed: %+v, %v", r, err)
 	}
 }
 
@@ -206,7 +206,7 @@ func (w *world) holds(pool int, want map[api.State]int) {
 }
 
 // namesTheFlooder fails unless evidence, doctor and log name its port and the
-// MAC that its frames come from, for what is set aside and for what there is no
+// MAC that its frames come from, for what is quarantined and for what there is no
 // room to, and the evidence says which other MAC it spoke of.
 func (w *world) namesTheFlooder(port *nstest.Port, says claim) {
 	w.t.Helper()
@@ -218,12 +218,12 @@ func (w *world) namesTheFlooder(port *nstest.Port, says claim) {
 		w.t.Fatal(err)
 	}
 	for _, l := range list.Leases {
-		told := says(netip.MustParseAddr(l.Address)).String()
+		spokenOf := says(netip.MustParseAddr(l.Address)).String()
 		if !slices.ContainsFunc(l.Evidence, func(s api.Sighting) bool {
 			late := s.Port == "" && strings.Contains(s.Note, "by which port the answer came is not known") // on a machine that stood still
-			return s.MAC == port.MAC.String() && (late || s.Port == port.HostName && (told == s.MAC || strings.Contains(s.Note, told)))
+			return s.MAC == port.MAC.String() && (late || s.Port == port.HostName && (spokenOf == s.MAC || strings.Contains(s.Note, spokenOf)))
 		}) {
-			w.t.Errorf("%s was set aside for %+v; the flooder, %s at %s, spoke of %s", l.Address, l.Evidence, port.MAC, port.HostName, told)
+			w.t.Errorf("%s was quarantined for %+v; the flooder, %s at %s, spoke of %s", l.Address, l.Evidence, port.MAC, port.HostName, spokenOf)
 		}
 	}
 	d, err := w.client.Doctor(ctx)
@@ -231,15 +231,15 @@ func (w *world) namesTheFlooder(port *nstest.Port, says claim) {
 		w.t.Fatal(err)
 	}
 	if !slices.ContainsFunc(d.Findings, func(f api.Finding) bool { return f.Kind == "quarantine_near_cap" }) {
-		w.t.Errorf("doctor does not tell of the cap: %+v", d.Findings)
+		w.t.Errorf("doctor does not report the cap: %+v", d.Findings)
 	}
 	if !slices.ContainsFunc(d.Findings, func(f api.Finding) bool { return named(f.Detail) }) {
 		w.t.Errorf("doctor does not name %s with %s: %+v", port.HostName, port.MAC, d.Findings)
 	}
 	for _, message := range []string{"address is quarantined", "is not quarantined: the share is used up"} {
-		told := slices.DeleteFunc(strings.Split(w.log.String(), "\n"), func(line string) bool { return !strings.Contains(line, message) })
-		if len(told) == 0 || !slices.ContainsFunc(told, named) {
-			w.t.Errorf("of %d lines %q none names %s with %s", len(told), message, port.HostName, port.MAC)
+		warnings := slices.DeleteFunc(strings.Split(w.log.String(), "\n"), func(line string) bool { return !strings.Contains(line, message) })
+		if len(warnings) == 0 || !slices.ContainsFunc(warnings, named) {
+			w.t.Errorf("of %d lines %q none names %s with %s", len(warnings), message, port.HostName, port.MAC)
 		}
 	}
 }

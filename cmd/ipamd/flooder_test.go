@@ -40,13 +40,13 @@ func always(mac net.HardwareAddr) claim {
 	return func(netip.Addr) net.HardwareAddr { return mac }
 }
 
-// invented speaks of a MAC that nobody has, another one for each address.
+// invented speaks of a MAC that no port has, another one for each address.
 func invented(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0xbb, 0, 0, 0, a.AsSlice()[a.BitLen()/8-1]}
 }
 
-// shoutEvery is the time between two claims that nobody asked for; each is
-// sent to the bridge, and to everybody.
+// shoutEvery is the time between two unasked claims; each is
+// sent to the bridge, and to all.
 const shoutEvery = 2 * time.Millisecond
 
 // newFlooder begins; the end of the test stops it, too.
@@ -140,11 +140,11 @@ func (f *flooder) claim(a netip.Addr, to net.HardwareAddr) {
 // advertisement is a neighbour advertisement with all its headers but the
 // frame's addresses (RFC 4861, section 4.4), solicited and overriding.
 func (f *flooder) advertisement(a netip.Addr) []byte {
-	everybody := net.ParseIP("ff02::1")
+	allNodes := net.ParseIP("ff02::1")
 	body := append([]byte{0x60, 0, 0, 0}, a.AsSlice()...)
 	body = append(append(body, 2, 1), f.says(a)...)
 	message, err := (&icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{Data: body}}).
-		Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), everybody))
+		Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), allNodes))
 	if err != nil {
 		panic(err) // a raw body always marshals
 	}
@@ -152,7 +152,7 @@ func (f *flooder) advertisement(a netip.Addr) []byte {
 	out = append(out, 6<<4, 0, 0, 0)
 	out = binary.BigEndian.AppendUint16(out, uint16(len(message)))
 	out = append(out, 58, 255)
-	out = append(append(out, a.AsSlice()...), everybody...)
+	out = append(append(out, a.AsSlice()...), allNodes...)
 	return append(out, message...)
 }
 

@@ -17,7 +17,7 @@ func TestF26OneStrangerIsOneFinding(t *testing.T) {
 	w.ns.Bridge("rt0", "10.8.64.1/24")
 	stranger := w.ns.Port("rt0")
 	stranger.NS.Exec("ip", "route", "add", "local", "10.8.64.0/24", "dev", "eth0")
-	w.start()     // before that nobody was asked ahead
+	w.start()     // before that no address was asked for ahead
 	for range 2 { // as many conflicts as one allocation meets, each
 		if r, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "a"}); err == nil {
 			t.Fatalf("%s was given, and a stranger answers for it", r.Leases[0].Address)
@@ -40,12 +40,12 @@ func TestF26OneStrangerIsOneFinding(t *testing.T) {
 	f := d.Findings[i]
 	if f.Count < 32 || len(f.Addresses) != 16 || f.Address != f.Addresses[0] || f.Since.IsZero() ||
 		!strings.Contains(f.Detail, stranger.MAC.String()) || !strings.Contains(f.Detail, stranger.HostName) {
-		t.Errorf("the stranger is told as %+v", f)
+		t.Errorf("the stranger is reported as %+v", f)
 	}
 	if !slices.ContainsFunc(d.Findings, func(f api.Finding) bool { return f.Kind == "foreign" && f.Address == "10.8.64.250" }) {
 		t.Errorf("the other one is hidden: %+v", d.Findings)
 	}
-	realtest.Eventually(t, wait, "status counts what doctor says, of what is set aside meanwhile, too", func() bool {
+	realtest.Eventually(t, wait, "status counts what doctor says, of what is quarantined meanwhile, too", func() bool {
 		s, err := w.client.Status(ctx)
 		if err != nil {
 			return false

@@ -64,7 +64,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// F5: standard error is a pipe that is full and that nobody reads. An address is
+// F5: standard error is a pipe that is full and not read. An address is
 // quarantined, thousands of lines are due, and every call is answered. Once the
 // pipe is read the lines come, with the number of those that were lost, and a
 // pipe that is full again does not keep the daemon from ending in order.
@@ -116,7 +116,7 @@ func TestF5AFullPipeBlocksNoCall(t *testing.T) {
 
 	ns.Port("rt0", "10.8.64.2/24")
 	got, err := c.Allocate(soon(), api.AllocateRequest{Sandbox: "first"})
-	if err != nil || len(got.Skipped) > 1 || got.Leases[0].Address != "10.8.64.3" { // a pass may have set it aside before
+	if err != nil || len(got.Skipped) > 1 || got.Leases[0].Address != "10.8.64.3" { // a pass may have quarantined it before
 		t.Fatalf("beside a stranger: %+v, %v", got, err)
 	}
 	for i := range 3 * 1024 {
@@ -132,7 +132,7 @@ func TestF5AFullPipeBlocksNoCall(t *testing.T) {
 	}
 
 	// A reader comes, until the daemon has said what it lost.
-	realtest.Eventually(t, within, "the log to tell of lost lines", func() bool {
+	realtest.Eventually(t, within, "the log to report lost lines", func() bool {
 		log.WriteString(drain(t, r))
 		return strings.Contains(log.String(), "lines are lost")
 	})
@@ -151,6 +151,6 @@ func TestF5AFullPipeBlocksNoCall(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(within):
-		t.Error("it does not end while nobody reads its log")
+		t.Error("it does not end while its log is not read")
 	}
 }

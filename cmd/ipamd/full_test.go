@@ -65,7 +65,7 @@ func smallDisk(t *testing.T) (dir string, fill, empty func()) {
 func TestL12DiskFull(t *testing.T) {
 	dir, fill, empty := smallDisk(t)
 	w := newWorld(t, slow, func(c *config.Config) { c.Book.Path = filepath.Join(dir, "book.db") })
-	kept, let := w.allocate("kept").Leases[0], w.allocate("let").Leases[0]
+	holder, let := w.allocate("holder").Leases[0], w.allocate("let").Leases[0]
 	if _, err := w.client.Bind(ctx, let.ID, api.BindRequest{MAC: "02:00:00:00:00:01"}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +74,14 @@ func TestL12DiskFull(t *testing.T) {
 		// The log may have room left from before for a few changes.
 		var refused string
 		realtest.Eventually(t, wait, "a refusal", func() bool {
-			refused = fmt.Sprintf("new-%d-%d", round, w.whois(kept.Address).Revision)
+			refused = fmt.Sprintf("new-%d-%d", round, w.whois(holder.Address).Revision)
 			_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: refused})
 			if err != nil && !errors.Is(err, client.ErrBookReadonly) {
 				t.Fatalf("allocate: %v", err)
 			}
 			return err != nil
 		})
-		revision := w.whois(kept.Address).Revision
+		revision := w.whois(holder.Address).Revision
 		began := time.Now()
 		const many = 50
 		for range many {
@@ -89,7 +89,7 @@ func TestL12DiskFull(t *testing.T) {
 			wantReadonly(t, "allocate", err)
 			_, err = w.client.Release(ctx, let.ID, api.ReleaseRequest{})
 			wantReadonly(t, "release", err)
-			_, err = w.client.Bind(ctx, kept.ID, api.BindRequest{MAC: "02:00:00:00:00:02"})
+			_, err = w.client.Bind(ctx, holder.ID, api.BindRequest{MAC: "02:00:00:00:00:02"})
 			wantReadonly(t, "bind", err)
 			_, err = w.client.Cancel(ctx, api.CancelRequest{UID: "cancelled", Attempt: 1})
 			wantReadonly(t, "cancel", err)
@@ -102,7 +102,7 @@ func TestL12DiskFull(t *testing.T) {
 		if list, err := w.client.Leases(ctx, client.LeaseFilter{Sandbox: refused}); err != nil || len(list.Leases) != 0 || list.Revision != revision {
 			t.Errorf("a sandbox that was refused has %+v, %v", list, err)
 		}
-		if past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: kept.ID}); err != nil || len(past.Changes) == 0 {
+		if past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: holder.ID}); err != nil || len(past.Changes) == 0 {
 			t.Errorf("the history: %+v, %v", past, err)
 		}
 		if _, err := w.client.Healthy(ctx); err != nil {
@@ -126,7 +126,7 @@ func TestL12DiskFull(t *testing.T) {
 			_, err := w.client.Ready(ctx)
 			return err == nil
 		})
-		if now := w.whois(kept.Address).Revision; now != revision || w.metric("book_readonly") != "0" || slices.Contains(w.findings(), "book_readonly") {
+		if now := w.whois(holder.Address).Revision; now != revision || w.metric("book_readonly") != "0" || slices.Contains(w.findings(), "book_readonly") {
 			t.Errorf("with room again it is at revision %d, and was at %d; doctor says %v", now, revision, w.findings())
 		}
 		next := w.allocate(fmt.Sprint("next-", round)).Leases[0]
@@ -139,7 +139,7 @@ func TestL12DiskFull(t *testing.T) {
 		}
 		for _, l := range list.Leases {
 			switch {
-			case l.Sandbox == refused, l.ID == kept.ID && l.State != api.Reserved, l.ID == let.ID && l.State != api.Bound:
+			case l.Sandbox == refused, l.ID == holder.ID && l.State != api.Reserved, l.ID == let.ID && l.State != api.Bound:
 				t.Errorf("what was refused came back: %+v", l)
 			}
 		}

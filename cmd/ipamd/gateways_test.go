@@ -178,7 +178,7 @@ func TestTheBridgeThatAPoolLeftHasNoGateway(t *testing.T) {
 	if _, err := w.client.Clear(ctx, "10.9.0.5"); err != nil {
 		t.Fatal(err)
 	}
-	only("br8") // once nobody can need it
+	only("br8") // once no sandbox can need it
 	if out := w.ns.Exec("ip", "-br", "link", "show", "type", "bridge"); strings.Contains(out, "br7") {
 		t.Errorf("a bridge that was left and deleted is there again: %s", out)
 	}

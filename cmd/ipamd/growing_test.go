@@ -79,7 +79,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 	if found := w.findings(); !slices.Contains(found, "book_grows") || slices.Contains(found, "book_readonly") || w.metric("book_growing") != "1" {
 		t.Errorf("doctor says %v, the metric %s", found, w.metric("book_growing"))
 	}
-	realtest.Eventually(t, wait, "the log to tell", func() bool { return strings.Contains(w.log.String(), "the book grows: ") })
+	realtest.Eventually(t, wait, "the log to report it", func() bool { return strings.Contains(w.log.String(), "the book grows: ") })
 	acknowledged, err := w.client.Leases(ctx, client.LeaseFilter{})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestL12ADiskThatTakesTheLogOnly(t *testing.T) {
 	}
 
 	disk.Inject(nil)
-	realtest.Eventually(t, wait, "the log to tell the end", func() bool { return strings.Contains(w.log.String(), "the book grows no more") })
+	realtest.Eventually(t, wait, "the log to report the end", func() bool { return strings.Contains(w.log.String(), "the book grows no more") })
 	if s := status(); s.Book.Growing != "" || slices.Contains(w.findings(), "book_grows") || w.metric("book_growing") != "0" {
 		t.Errorf("on a disk that is well the status is %+v, doctor says %v", s, w.findings())
 	}

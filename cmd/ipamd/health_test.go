@@ -29,7 +29,7 @@ func TestAlive(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p.ready.SetCounted() // before it the loops do not run, and nobody asks for them
+	p.ready.SetCounted() // before it the loops do not run, and they are not asked for
 	// run runs a loop until it is asked to stop.
 	run := func(loop func(context.Context) error) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -64,7 +64,7 @@ func TestAlive(t *testing.T) {
 	stuck("no passes are made", "passes")
 	stop()
 	stop = run(p.reconciler.Run)
-	stuck("nobody confirms releases", "confirmation of releases")
+	stuck("no release is confirmed", "confirmation of releases")
 	defer stop()
 	defer run(p.watchdog.Run)()
 	goesOn("all run")
@@ -99,7 +99,7 @@ func TestFullPoolsAreReportedAlike(t *testing.T) {
 		c.Allocation.Exhausted = "strict"
 		c.Pools = append(c.Pools, config.Pool{Name: "second", Prefix: "10.9.0.0/32", Gateway: config.NoGateway})
 	})
-	told := func(when, why string, full, second float64) {
+	gets := func(when, why string, full, second float64) {
 		t.Helper()
 		metrics := w.scrapeOf()
 		if one, two := metrics[`pool_exhausted{family="v4",pool="default"}`], metrics[`pool_exhausted{family="v4",pool="second"}`]; one != full || two != second {
@@ -121,16 +121,16 @@ func TestFullPoolsAreReportedAlike(t *testing.T) {
 			line = "STATUS=not ready: " + why
 		}
 		if got := w.program.statusLine(); !strings.HasPrefix(got, line) {
-			t.Errorf("%s: systemd is told %q", when, got)
+			t.Errorf("%s: systemd gets %q", when, got)
 		}
 	}
-	told("nothing is given", "", 0, 0)
+	gets("nothing is given", "", 0, 0)
 	l := w.allocate("a").Leases[0]
-	told("one pool is full", "", 1, 0)
+	gets("one pool is full", "", 1, 0)
 	if _, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "b", Pool: "second"}); err != nil {
 		t.Fatal(err)
 	}
-	told("both are full", "every pool is exhausted", 1, 1)
+	gets("both are full", "every pool is exhausted", 1, 1)
 	bindAndRelease(w, l)
-	told("one cools, and must not be given early", "every pool is exhausted", 1, 1)
+	gets("one cools, and must not be given early", "every pool is exhausted", 1, 1)
 }

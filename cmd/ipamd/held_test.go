@@ -63,7 +63,7 @@ func (b gatedBook) Leases() ([]*ipam.Lease, int64) {
 
 // holdPasses waits until no pass is under way, and lets none begin before goOn:
 // what a test makes meanwhile meets a pass all at once, or an allocation first,
-// however late those come. Nobody else may ask for a pass in between.
+// however late those come. No other may ask for a pass in between.
 func (w *world) holdPasses() (goOn func()) {
 	w.t.Helper()
 	w.gate.close()

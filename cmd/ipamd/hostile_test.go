@@ -11,8 +11,8 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// A guest with many addresses, and two loops that add and remove some, is nobody
-// else's matter: all others are given addresses, their releases are confirmed, ipamd
+// A guest with many addresses, and two loops that add and remove some, disturbs
+// no other: all others are given addresses, their releases are confirmed, ipamd
 // stays ready, and no witness is silent. The guest's own lease stays its own: it is
 // not released for want of a sighting, and its address cools only when its port is
 // gone.
@@ -58,9 +58,9 @@ func (w *world) gone(l api.Lease) {
 	})
 }
 
-// A guest answers for a lease's address, with MACs that nobody has. The owner, whom
+// A guest answers for a lease's address, with MACs that no port has. The owner, whom
 // the kernel shows in its place, is answered when it asks again, with what is claimed;
-// and when it is gone and releases, nobody waits for the claims to end: the address
+// and when it is gone and releases, no caller waits for the claims to end: the address
 // is quarantined, and not given.
 func TestG3ClaimsDoNotBlockTheOwner(t *testing.T) {
 	w := newFlooded(t, floods[0].prefixes)

@@ -84,7 +84,7 @@ func TestF4F17IncarnationsOfOneName(t *testing.T) {
 		}
 
 		young := w.incarnate(d, "s", "u9", map[string]string{"ipamd.dev/sandbox-uid": "u9", "ipamd.dev/lease-id": ""})
-		w.stopDaemon() // nobody sees the older one end
+		w.stopDaemon() // no witness sees the older one end
 		old.end(w, d)
 		w.start()
 		w.becomes(old.held.Address, api.Cooling)

@@ -55,7 +55,7 @@ func TestAnotherContainerd(t *testing.T) {
 			} else {
 				d.Kill9() // its containers go on
 			}
-			realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
+			realtest.Eventually(t, wait, "doctor to report it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
 			realtest.Eventually(t, wait, "a pass to hold what is missing", func() bool { return w.metric("reap_held_total") != "0" })
 
 			wish, err := w.client.Release(ctx, held[0].ID, api.ReleaseRequest{})

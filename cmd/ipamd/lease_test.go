@@ -129,7 +129,7 @@ func TestL8EarlyReuseIsReported(t *testing.T) {
 		return err == nil
 	})
 	if !r.EarlyReuse {
-		t.Errorf("not told: %+v", r)
+		t.Errorf("not reported: %+v", r)
 	}
 	if got := w.metric("early_reuse_total"); got != "1" {
 		t.Errorf("early_reuse_total is %s", got)
@@ -157,7 +157,7 @@ func TestL10UnreadableRowIsReported(t *testing.T) {
 	w.start()
 	w.give("b", "10.8.64.3")
 	if !strings.Contains(w.log.String(), "dreaming") {
-		t.Error("the log does not tell")
+		t.Error("the log does not have it")
 	}
 	if got := w.metric("unreadable_rows"); got != "1" {
 		t.Errorf("unreadable_rows is %s", got)

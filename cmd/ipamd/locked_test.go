@@ -61,14 +61,14 @@ func TestL11ALockedBookOverTheSocket(t *testing.T) {
 			t.Errorf("%s: %v", doing, err)
 		}
 	}
-	let, kept := w.allocate("let").Leases[0], w.allocate("kept").Leases[0]
+	let, holder := w.allocate("let").Leases[0], w.allocate("holder").Leases[0]
 	changes := map[string]func() error{
 		"allocate": func() error {
 			_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "new"})
 			return err
 		},
 		"bind": func() error {
-			_, err := w.client.Bind(ctx, kept.ID, api.BindRequest{MAC: "02:00:00:00:00:01"})
+			_, err := w.client.Bind(ctx, holder.ID, api.BindRequest{MAC: "02:00:00:00:00:01"})
 			return err
 		},
 		"release": func() error {
@@ -108,7 +108,7 @@ func TestL11ALockedBookOverTheSocket(t *testing.T) {
 	enough, refused := make(chan struct{}), make(chan error, 1)
 	go func() { // a change waits for the lock while others read
 		for {
-			_, err := w.client.Bind(ctx, kept.ID, api.BindRequest{MAC: "02:00:00:00:00:02"})
+			_, err := w.client.Bind(ctx, holder.ID, api.BindRequest{MAC: "02:00:00:00:00:02"})
 			select {
 			case <-enough:
 				refused <- err
@@ -121,14 +121,14 @@ func TestL11ALockedBookOverTheSocket(t *testing.T) {
 		t.Errorf("the leases are %+v, and were %+v", now, before)
 	}
 	well("history", func() error {
-		past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: kept.ID})
+		past, err := w.client.History(ctx, client.HistoryFilter{LeaseID: holder.ID})
 		if err == nil && len(past.Changes) == 0 {
 			err = errors.New("nothing")
 		}
 		return err
 	})
 	well("lease", func() error { _, err := w.client.Lease(ctx, let.ID); return err })
-	well("whois", func() error { _, err := w.client.Whois(ctx, kept.Address); return err })
+	well("whois", func() error { _, err := w.client.Whois(ctx, holder.Address); return err })
 	well("status", func() error { _, err := w.client.Status(ctx); return err })
 	well("health", func() error { _, err := w.client.Healthy(ctx); return err })
 	close(enough)
@@ -151,7 +151,7 @@ func TestL11ALockedBookOverTheSocket(t *testing.T) {
 	if states["let"] == api.Cooling {
 		states["let"] = api.Releasing // its removal is confirmed soon
 	}
-	if want := (map[string]api.State{"new": api.Reserved, "let": api.Releasing, "kept": api.Bound}); !maps.Equal(states, want) {
+	if want := (map[string]api.State{"new": api.Reserved, "let": api.Releasing, "holder": api.Bound}); !maps.Equal(states, want) {
 		t.Errorf("without the lock there is %v, not %v: %+v", states, want, after)
 	}
 }

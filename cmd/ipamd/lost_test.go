@@ -29,11 +29,11 @@ func (w *world) loseBook() {
 // in the place of a later one.
 func (w *world) copyBook() (putBack func()) {
 	w.t.Helper()
-	kept := make(map[string][]byte)
+	copies := make(map[string][]byte)
 	for _, end := range bookFiles {
 		b, err := os.ReadFile(w.cfg.Book.Path + end)
 		if err == nil {
-			kept[end] = b
+			copies[end] = b
 		} else if end == "" || !errors.Is(err, fs.ErrNotExist) {
 			w.t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func (w *world) copyBook() (putBack func()) {
 	return func() {
 		w.t.Helper()
 		w.loseBook()
-		for end, b := range kept {
+		for end, b := range copies {
 			if err := os.WriteFile(w.cfg.Book.Path+end, b, 0o600); err != nil {
 				w.t.Fatal(err)
 			}
@@ -50,8 +50,8 @@ func (w *world) copyBook() (putBack func()) {
 }
 
 // R2: an earlier copy of the book is put back. A sandbox that came after it has its lease
-// back before the first request is answered. What the copy has and nobody lives
-// with is nobody else's while it is seen, and ends as any other.
+// back before the first request is answered. What the copy has and no workload lives
+// with is no other's while it is seen, and ends as any other.
 func TestR2OlderBook(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {

@@ -38,6 +38,6 @@ func TestF19AnAddressOfAMacvlanIsNotGiven(t *testing.T) {
 	realtest.Eventually(t, wait, "the hidden link to be found", func() bool { return slices.Contains(w.findings(), "link_hidden") })
 	// A namespace of another test may be a gap of its own.
 	if s, err := w.client.Status(ctx); err != nil || !slices.ContainsFunc(s.Bridge.Gaps, func(g string) bool { return strings.Contains(g, "cannot be found") }) {
-		t.Errorf("status tells %+v, %v", s, err)
+		t.Errorf("status has %+v, %v", s, err)
 	}
 }

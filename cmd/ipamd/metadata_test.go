@@ -36,7 +36,7 @@ func TestF26MetadataOfContainerdLost(t *testing.T) {
 				w.stopDaemon()
 				w.start()
 			}
-			realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
+			realtest.Eventually(t, wait, "doctor to report it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
 			held0 := w.metric("reap_held_total")
 			realtest.Eventually(t, wait, "a pass that holds", func() bool { return w.metric("reap_held_total") != held0 })
 			for _, l := range held {

@@ -209,9 +209,9 @@ func (s *teller) byKernel() tally {
 
 var logged = regexp.MustCompile(`\brev=(\d+)`)
 
-// told waits until the log says what the file does: of every change that ipamd
+// agrees waits until the log says what the file does: of every change that ipamd
 // or an operator decided there is one line, with its revision, and of no other.
-func (s *teller) told() {
+func (s *teller) agrees() {
 	s.t.Helper()
 	var wrong []string
 	defer func() {
@@ -220,13 +220,13 @@ func (s *teller) told() {
 		}
 	}()
 	realtest.Eventually(s.t, wait, "the log to agree with the book", func() bool {
-		wrong = s.untold()
+		wrong = s.differences()
 		return len(wrong) == 0
 	})
 }
 
-// untold is in what the log differs from the file.
-func (s *teller) untold() (wrong []string) {
+// differences is in what the log differs from the file.
+func (s *teller) differences() (wrong []string) {
 	s.t.Helper()
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	_, changes := s.ofFile()
@@ -274,7 +274,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	s.allocate(api.AllocateRequest{Sandbox: "s0", Pool: "no-such"})
 	s.recounted(moved)
 
-	// A stranger uses what is next, and nobody has set it aside before.
+	// A stranger uses what is next, and no pass has quarantined it before.
 	goOn := w.holdPasses()
 	stranger := w.ns.Port("rt0", addr(6)+"/27")
 	realtest.Eventually(t, wait, "the stranger to be seen", func() bool { return seenBy(w, addr(6), "netns") })
@@ -349,7 +349,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 	d.Delete(t, "default", "odd")
 	realtest.Eventually(t, wait, "the runtime to answer", func() bool { return w.scrapeOf()[`witness_silent{witness="runtime"}`] == 0 })
 
-	// Three that nobody shows are more than a pass may release; one by one they
+	// Three that no witness shows are more than a pass may release; one by one they
 	// would go, as the brake allows.
 	goOn = w.holdPasses()
 	for i := range 3 {
@@ -376,7 +376,7 @@ func aLife(t *testing.T, d *ctrdtest.Daemon, moved map[string]bool) {
 		counted := w.scrapeOf().sum("owner_lookups_total", `result="gone"`)
 		return float64(before) <= counted && counted <= float64(o.Looks())
 	})
-	s.told()
+	s.agrees()
 }
 
 func aLifeInTrouble(t *testing.T, moved map[string]bool) {
@@ -418,7 +418,7 @@ func aLifeInTrouble(t *testing.T, moved map[string]bool) {
 	foreign := w.scrapeOf()
 	foreign.note(moved)
 	if foreign["unreadable_rows"] != 1 || foreign[`identity_state{state="foreign"}`] != 1 || foreign[`identity_state{state="own"}`] != 0 || foreign["ready"] != 0 {
-		t.Errorf("one row is unreadable and the book is somebody's: %v, %v, ready %v",
+		t.Errorf("one row is unreadable and the book is another's: %v, %v, ready %v",
 			foreign["unreadable_rows"], foreign[`identity_state{state="foreign"}`], foreign["ready"])
 	}
 	w.stopDaemon() // while its row may be what it is

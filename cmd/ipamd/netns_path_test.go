@@ -21,7 +21,7 @@ import (
 
 // G13: a bind names network namespaces where those are, and nothing else that root
 // might open; and leases whose namespaces lie on a file system that hangs keep
-// nobody else's release from being confirmed. Theirs waits, with the reason.
+// no other's release from being confirmed. Theirs waits, with the reason.
 func TestG13NetnsPathsOfBinds(t *testing.T) {
 	t.Parallel()
 	stuck := filepath.Join(t.TempDir(), "stuck")
@@ -73,7 +73,7 @@ func TestG13NetnsPathsOfBinds(t *testing.T) {
 		}
 	}
 	answer()
-	realtest.Eventually(t, wait, "the error of a file system that answers is told", func() bool {
+	realtest.Eventually(t, wait, "the error of a file system that answers is reported", func() bool {
 		now, err := w.client.Lease(ctx, waiting[0].ID)
 		return err == nil && len(now.Blockers) > 0 && !strings.Contains(now.Blockers[0].Detail, "has not come back")
 	})

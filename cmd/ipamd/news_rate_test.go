@@ -51,7 +51,7 @@ func TestF2NewsAtFullRate(t *testing.T) {
 			}
 			control, flood := to(net.HardwareAddr{0x02, 0xdd, 0, 0, 0, 1}), to(rt0.Attrs().HardwareAddr)
 			w.besideNews(control.start, flood.start)
-			t.Logf("%d frames to nobody, %d to the gateway", control.sent.Load(), flood.sent.Load())
+			t.Logf("%d frames to a MAC that is not there, %d to the gateway", control.sent.Load(), flood.sent.Load())
 		})
 	}
 	for name, change := range map[string]func(n uint64, h *netlink.Handle, eth0 netlink.Link) error{
@@ -152,7 +152,7 @@ func arpRequest(to, from net.HardwareAddr, gateway netip.Addr) []byte {
 // namespaces share a table of 1 024 entries, of which other tests need some.
 const newSenders = 400
 
-// asNewSender makes a request one of a MAC that nobody knows.
+// asNewSender makes a request one of an unknown MAC.
 func asNewSender(frame []byte, n uint64) {
 	fromNewMAC(frame, n)
 	binary.BigEndian.PutUint32(frame[28:], 10<<24|200<<16|256+uint32(n%newSenders))

@@ -53,7 +53,7 @@ func TestLostNews(t *testing.T) {
 		}
 	}
 	if !strings.Contains(w.log.String(), "kernel news was lost") {
-		t.Error("nobody was told of it")
+		t.Error("it was not reported")
 	}
 	got := make(map[string]bool)
 	for _, s := range w.program.board.By(census.Netns) {
@@ -128,7 +128,7 @@ func chatter(t *testing.T, p *nstest.Port) {
 }
 
 // addressesOf lists a port's addresses that others can have, as the kernel
-// tells inside its namespace.
+// lists them inside its namespace.
 func addressesOf(t *testing.T, p *nstest.Port) (out []string) {
 	t.Helper()
 	all, err := p.NS.Netlink().AddrList(nil, netlink.FAMILY_ALL)

@@ -22,7 +22,7 @@ func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
 	bound := func(uid string) api.Lease {
 		return w.boundToIts("vm", uid, api.BindRequest{HostInterface: "tap0"})
 	}
-	kept := func(l api.Lease) {
+	holds := func(l api.Lease) {
 		t.Helper()
 		realtest.Eventually(t, wait, "the tap to keep the first lease", func() bool {
 			got, err := w.client.Lease(ctx, l.ID)
@@ -48,11 +48,11 @@ func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
 	if _, err := w.client.Release(ctx, first.ID, api.ReleaseRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	kept(first)
+	holds(first)
 	w.stopDaemon()
 	w.start()
 	w.pass()
-	kept(first)
+	holds(first)
 
 	w.ns.Exec("ip", "link", "del", "tap0")
 	plug()
@@ -65,7 +65,7 @@ func TestG4AnAddressDoesNotCoolBehindTheSameTap(t *testing.T) {
 	}
 }
 
-// A lease that was bound before its tap was made, or when nobody could say which link
+// A lease that was bound before its tap was made, or when it was not known which link
 // that was, keeps the name, whatever a later incarnation records of it: its address
 // does not cool while the tap is plugged, and cools once it is not.
 func TestG4AnAddressDoesNotCoolBehindATapMadeAfterTheBind(t *testing.T) {
@@ -99,7 +99,7 @@ func TestG4AnAddressDoesNotCoolBehindATapMadeAfterTheBind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := func() {
+	holds := func() {
 		t.Helper()
 		w.pass()
 		for _, l := range first {
@@ -112,10 +112,10 @@ func TestG4AnAddressDoesNotCoolBehindATapMadeAfterTheBind(t *testing.T) {
 			})
 		}
 	}
-	kept()
+	holds()
 	w.stopDaemon()
 	w.start()
-	kept()
+	holds()
 	w.ns.Exec("ip", "link", "del", "tap0")
 	w.ns.Exec("ip", "link", "del", "tap1")
 	for _, l := range first {

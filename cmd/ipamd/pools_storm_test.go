@@ -127,7 +127,7 @@ func TestAWatcherFollowsPoolsOverKills(t *testing.T) {
 	_ = daemon.Wait() // it was killed
 	w.start()         // its book is checked when it stops
 
-	told := func() (map[string]string, int64) {
+	recorded := func() (map[string]string, int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		return maps.Clone(followed), at
@@ -141,7 +141,7 @@ func TestAWatcherFollowsPoolsOverKills(t *testing.T) {
 		for _, l := range list.Leases {
 			want[l.Address] = fmt.Sprint(l.ID, l.State, l.Revision)
 		}
-		got, rev := told()
+		got, rev := recorded()
 		return rev >= list.Revision && maps.Equal(got, want)
 	})
 	mu.Lock()

@@ -35,8 +35,8 @@ func (w *world) bindPort(l api.Lease, p *nstest.Port) {
 
 // D6: delegated prefixes are the same, whole, behind kill -9, and behind a rebuild: the one
 // that is used is its sandbox's, under the same lease, the one that cooled cools, and the one
-// that was only reserved is kept back. Where the rows are lost, and with them whose port it
-// is, the one that is used is kept back as a whole until an operator gives it back. No
+// that was only reserved is quarantined. Where the rows are lost, and with them whose port it
+// is, the one that is used is quarantined as a whole until an operator gives it back. No
 // other sandbox is given an address of any of them.
 func TestD6PrefixesOverAKillAndARebuild(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/ipamd/ipamd/rebuild"
 )
 
-// told reports whether something that was not explained has all the words.
+// explains reports whether something that was not explained has all the words.
 func explains(b *rebuild.Report, words ...string) bool {
 	for _, u := range b.Unexplained {
 		all := true
@@ -28,7 +28,7 @@ func explains(b *rebuild.Report, words ...string) bool {
 	return false
 }
 
-// Where the old book and a record without a task contradict each other, nobody gets
+// Where the old book and a record without a task contradict each other, no sandbox gets
 // the address; it is reported; and a lease id that ended in the old book stays ended.
 func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !explains(r, asleep.held.Address, `"other"`, "no task of it lives") || !explains(r, bare.held.Address, `"bare"`, "under another one") {
-			t.Errorf("it told %q", r.Unexplained)
+			t.Errorf("it reported %q", r.Unexplained)
 		}
 		w.start()
 		if who := w.whois(rested.held.Address); who.State != api.Quarantined || who.Lease.ID == rested.held.ID {
@@ -72,7 +72,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 }
 
 // Without a runtime the wire alone shows who lives: a port and a MAC as the
-// lease records them. Another MAC with its address is nobody's.
+// lease records them. Another MAC with its address is no workload of the book's.
 func TestRebuildByTheWire(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow)
@@ -87,7 +87,7 @@ func TestRebuildByTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !explains(r, twice.held.Address, `"twice"`, "under another one") {
-		t.Errorf("it told %q", r.Unexplained)
+		t.Errorf("it reported %q", r.Unexplained)
 	}
 	w.start()
 	if who := w.whois(lives.held.Address); who.State != api.Bound || who.Lease.ID != lives.held.ID || who.Lease.HostInterface != lives.port.HostName {
@@ -189,7 +189,7 @@ func TestRebuildOfOddRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !explains(r, "dreaming") {
-		t.Errorf("it told %q", r.Unexplained)
+		t.Errorf("it reported %q", r.Unexplained)
 	}
 	w.start()
 	l, _ := w.program.book.At(netip.MustParseAddr(addr(2)))

@@ -13,7 +13,7 @@ import (
 )
 
 // F30: after a rebuild, live sandboxes that no label names ask for what was theirs: by allocate, by a wish, by a bind that
-// names the lease and its port, by a person's hand. Nobody else gets it, nor does
+// names the lease and its port, by a person's hand. No other gets it, nor does
 // the owner while the wire shows another there whom nothing shows to be the owner.
 // Where the leases' rows were lost, nothing says which port was whose.
 func TestF30WhatARebuildLostComesBackToItsOwner(t *testing.T) {
@@ -63,7 +63,7 @@ func comesBack(t *testing.T, table string) {
 	}
 	_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "impostor", Address: held["wishes"].Address})
 	if !errors.Is(err, client.ErrAddressQuarantined) {
-		t.Errorf("somebody else's wish: %v", err)
+		t.Errorf("another's wish: %v", err)
 	}
 	_, err = w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "wishes", UID: "another life", Address: held["wishes"].Address})
 	if !errors.Is(err, client.ErrAddressQuarantined) {
@@ -73,7 +73,7 @@ func comesBack(t *testing.T, table string) {
 	if recorded {
 		mine("asks", &r.Leases[0], nil)
 	} else if r.Leases[0].Address == held["asks"].Address {
-		t.Errorf("an address that is seen nobody knows where was given back: %+v", r.Leases[0])
+		t.Errorf("an address that is seen at an unknown place was given back: %+v", r.Leases[0])
 	}
 	if again := w.allocate("asks"); r.Existing != recorded || again.Leases[0].ID != r.Leases[0].ID {
 		t.Errorf("existing %v, and then %+v", r.Existing, again.Leases)

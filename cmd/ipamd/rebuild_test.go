@@ -125,8 +125,8 @@ func (w *world) plug(d *ctrdtest.Daemon, name string, named map[string]string) *
 }
 
 // L13: a page of the book is broken. The daemon refuses and names the verb.
-// The verb gives everybody who lives his own lease back, keeps back what the
-// book kept back, and leaves the old file as it was under the name that it says.
+// The verb gives every sandbox that lives its own lease back, quarantines what the
+// book withheld, and leaves the old file as it was under the name that it says.
 // No address of any of them is given; what cooled goes on cooling.
 func TestL13Rebuild(t *testing.T) {
 	t.Parallel()
@@ -182,13 +182,13 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 		{addr(10) + " quarantined"},
 		{addr(5) + " quarantined", addr(6) + " cooling", addr(8) + " quarantined", addr(9) + " quarantined"},
 	}
-	if table == "leases" { // who recorded the container is not known any more, but that somebody had the address is
+	if table == "leases" { // who recorded the container is not known any more, but that a sandbox had the address is
 		want[0] = slices.Delete(want[0], 2, 3)
 		want[2] = slices.Insert(want[2], 0, addr(4)+" quarantined")
 	}
 	for i, list := range rowsOf(report) {
 		if !slices.Equal(list, want[i]) || !slices.Equal(list, rowsOf(would)[i]) {
-			t.Errorf("it tells of %v, the preview of %v, want %v", list, rowsOf(would)[i], want[i])
+			t.Errorf("it reports %v, the preview of %v, want %v", list, rowsOf(would)[i], want[i])
 		}
 	}
 	if report.WasEpoch != epoch || report.Epoch == epoch || report.Epoch == "" || len(report.Unexplained) == 0 {
@@ -221,7 +221,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	for i := range 5 {
 		w.give("new"+string(rune('a'+i)), addr(11+i))
 	}
-	// Nobody clears who sleeps, however long its address is not seen; what only waited
+	// What sleeps is not cleared, however long its address is not seen; what only waited
 	// is cleared, and what cooled has its time.
 	for at, byHand := range map[string]bool{asleep.held.Address: true, addr(9): true, addr(8): false} {
 		l, _ := w.program.book.At(netip.MustParseAddr(at))
@@ -274,8 +274,8 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told := strings.Contains(strings.Join(r.Unexplained, "\n"), "the old book's containers are in containerd "+knew); told != during {
-				t.Errorf("it tells %q", r.Unexplained)
+			if named := strings.Contains(strings.Join(r.Unexplained, "\n"), "the old book's containers are in containerd "+knew); named != during {
+				t.Errorf("it reports %q", r.Unexplained)
 			}
 			if i := slices.IndexFunc(r.Leases, func(l rebuild.Row) bool { return l.Address == plugged.held.Address }); i < 0 ||
 				len(r.Leases[i].Containers) != 1 || r.Leases[i].LeaseID != plugged.held.ID {
@@ -286,7 +286,7 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			if now := w.program.book.Runtime(); now != knew {
 				t.Errorf("the book knows %q, and knew %q", now, knew)
 			}
-			realtest.Eventually(t, wait, "doctor to tell of it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
+			realtest.Eventually(t, wait, "doctor to report it", func() bool { return slices.Contains(w.findings(), "runtime_changed") })
 			for range 5 {
 				if _, err := w.client.Reconcile(ctx, api.ReconcileRequest{}); err != nil {
 					t.Fatal(err)
@@ -294,7 +294,7 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			}
 			want := api.Bound
 			if during {
-				want = api.Quarantined // nobody has shown it
+				want = api.Quarantined // no witness has shown it
 			}
 			if lives, waits := w.state(plugged.held.Address), w.state(unplugged.Address); lives != api.Bound || waits != want {
 				t.Errorf("the one with a port is %s, and the one without is %s, want %s", lives, waits, want)
@@ -308,13 +308,13 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			w.pass() // confirms: quarantines end again
 			realtest.Eventually(t, wait, addr(99)+" to be released", func() bool { return w.state(addr(99)) != api.Quarantined })
 			if now := w.state(unplugged.Address); now != want {
-				t.Errorf("what nobody was asked about is %s", now)
+				t.Errorf("what was not asked about is %s", now)
 			}
 		})
 	}
 }
 
-// A rebuild of half a census would give away what nobody could show.
+// A rebuild of half a census would give away what could not be shown.
 func TestL13RebuildRefusesHalfACensus(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -510,7 +510,7 @@ func TestL13RebuildIsCut(t *testing.T) {
 				}
 				r, err := w.rebuild()
 				must(t, err)
-				if kept, err := os.ReadFile(r.Aside); err != nil || !bytes.Equal(kept, old) {
+				if moved, err := os.ReadFile(r.Aside); err != nil || !bytes.Equal(moved, old) {
 					t.Errorf("the old book is not %s: %v", r.Aside, err)
 				}
 			}
@@ -558,12 +558,12 @@ func TestRebuildAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"", "-wal"} {
-		if kept, err := os.ReadFile(r.Aside + part); err != nil || !bytes.Equal(kept, before["book.db"+part]) {
+		if moved, err := os.ReadFile(r.Aside + part); err != nil || !bytes.Equal(moved, before["book.db"+part]) {
 			t.Errorf("%s is not what it was: %v", r.Aside+part, err)
 		}
 	}
 	if len(r.SetAside) != 1 || r.SetAside[0].Address != held.Address {
-		t.Errorf("the log told of the lease, and the report does not: %+v", r)
+		t.Errorf("the log had the lease, and the report does not: %+v", r)
 	}
 	w.start()
 	w.give("b", addr(3))
@@ -599,12 +599,12 @@ func TestRebuildVerb(t *testing.T) {
 	out, _ = verb(exitOK, "--preview")
 	wants(t, "the preview", out, "would be rebuilt; nothing was changed", "next: ipamd rebuild")
 	out, _ = verb(exitOK, "-o", "json")
-	var told rebuild.Report
-	if err := json.Unmarshal([]byte(out), &told); err != nil {
+	var report rebuild.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if told.Aside == "" || len(told.Foreign) != 1 || len(told.SetAside) != 1 || told.SetAside[0].Address != l.Address {
-		t.Errorf("it told %s", out)
+	if report.Aside == "" || len(report.Foreign) != 1 || len(report.SetAside) != 1 || report.SetAside[0].Address != l.Address {
+		t.Errorf("it reported %s", out)
 	}
 	w.spoil("changes")
 	out, stderr = verb(exitOK)

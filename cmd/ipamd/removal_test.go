@@ -58,7 +58,7 @@ func (w *world) becomes(addr string, want api.State) {
 }
 
 // is reports whether an address is in a state; cooling is one that has cooled and
-// is free since: with a short cooldown nobody sees it cool.
+// is free since: with a short cooldown no witness sees it cool.
 func (w *world) is(addr string, want api.State) bool {
 	w.t.Helper()
 	who := w.whois(addr)
@@ -70,7 +70,7 @@ func (w *world) is(addr string, want api.State) bool {
 func slow(c *config.Config) { c.Reconcile.Every = config.Duration(time.Hour) }
 
 // W2: a shim is frozen, so containerd cannot remove the container. A release
-// that came before stays releasing with its blocker, nobody gets the address,
+// that came before stays releasing with its blocker, no sandbox gets the address,
 // and the cooldown starts when the removal succeeds.
 func TestW2RemovalThatFails(t *testing.T) {
 	t.Parallel()
@@ -132,7 +132,7 @@ func TestW4SurvivorIsNamed(t *testing.T) {
 // containerd has once more: what it learns of by then, events have reported.
 const unread = 30 * time.Second
 
-// W6 and W9: nobody calls Release. While the namespace lives the lease stays;
+// W6 and W9: Release is not called. While the namespace lives the lease stays;
 // when container and namespace are gone, events end it, once, with its reason,
 // and no pass runs.
 func TestW6W9RemovalWithoutARelease(t *testing.T) {
@@ -264,7 +264,7 @@ func TestR3ContainerdKilled(t *testing.T) {
 		}
 		d.Restart()
 		second, again := time.Now().Add(time.Second), 0
-		realtest.Eventually(t, wait, "five passes that everybody answers", func() bool {
+		realtest.Eventually(t, wait, "five passes that every witness answers", func() bool {
 			r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
 			if err != nil {
 				t.Fatal(err)
@@ -367,7 +367,7 @@ func TestW8ClientsHangUp(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, time.Duration(i)*100*time.Microsecond)
 		if i%2 == 1 {
 			cancel()
-			short, cancel = w.untilHeard(l)
+			short, cancel = w.untilEnded(l)
 		}
 		_, _ = w.client.Release(short, l.ID, api.ReleaseRequest{Wait: "30s"}) // it may have been received, or not
 		cancel()
@@ -375,7 +375,7 @@ func TestW8ClientsHangUp(t *testing.T) {
 	arrived := 0
 	for _, l := range held {
 		if w.state(l.Address) != api.Bound {
-			arrived++ // and nobody asks again
+			arrived++ // and it is not asked again
 		} else if _, err := w.client.Release(ctx, l.ID, api.ReleaseRequest{}); err != nil {
 			t.Error(err)
 		}
@@ -389,8 +389,8 @@ func TestW8ClientsHangUp(t *testing.T) {
 	}
 }
 
-// untilHeard is a context that ends when a lease is not bound any more.
-func (w *world) untilHeard(l api.Lease) (context.Context, context.CancelFunc) {
+// untilEnded is a context that ends when a lease is not bound any more.
+func (w *world) untilEnded(l api.Lease) (context.Context, context.CancelFunc) {
 	short, cancel := context.WithTimeout(ctx, wait)
 	go func() {
 		defer cancel()

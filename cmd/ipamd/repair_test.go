@@ -31,7 +31,7 @@ func TestR6ReapThatFails(t *testing.T) {
 		a.port.Close()
 		whole := func() (r api.Report) { // while the runtime answers all that it can
 			t.Helper()
-			realtest.Eventually(t, wait, "a pass that everybody answers in time", func() bool { r = w.pass(); return r.Complete })
+			realtest.Eventually(t, wait, "a pass that every witness answers in time", func() bool { r = w.pass(); return r.Complete })
 			return r
 		}
 		whole() // misses it first
@@ -160,8 +160,8 @@ func TestC4StoppedContainerKeepsItsRelease(t *testing.T) {
 	})
 }
 
-// C6 on the way out: the labels of one container cannot be read, and nobody can tell
-// where it lives, so nobody knows what it uses. No lease ends, be it released, removed, absent or past
+// C6 on the way out: the labels of one container cannot be read, and it is not known
+// where it lives, so it is not known what it uses. No lease ends, be it released, removed, absent or past
 // its deadline, not by a person's word either; doctor names the container. When
 // it is gone, all of them end.
 func TestC6UnreadableLabelFreesNothing(t *testing.T) {
@@ -390,7 +390,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		late := r.Leases[0]
-		const twice, aside, foreign = "10.8.64.60", "10.8.64.100", "10.8.64.50"
+		const twice, byHand, foreign = "10.8.64.60", "10.8.64.100", "10.8.64.50"
 		first, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "twin-a", Address: twice})
 		if err != nil {
 			t.Fatal(err)
@@ -398,15 +398,15 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 		d.Create(t, ctrdtest.Spec{ID: "twin-a", Labels: labels("twin-a", twice)})
 		w.bind(first.Leases[0], "twin-a")
 		d.Create(t, ctrdtest.Spec{ID: "twin-b", Labels: labels("twin-b", twice)})
-		do("quarantine add " + aside + " --reason printer")
-		d.Create(t, ctrdtest.Spec{ID: "guest", Labels: labels("guest", aside)})
+		do("quarantine add " + byHand + " --reason printer")
+		d.Create(t, ctrdtest.Spec{ID: "guest", Labels: labels("guest", byHand)})
 		foreigner := w.ns.Port("rt0", foreign+"/24")
 
 		cures := []cure{
 			{"foreign " + foreign, "the netns witness sees", "ipamctl whois " + foreign, foreigner.Close},
-			{"unleased " + aside, `sandbox "guest" in container default/guest`, "remove it in its runtime, and then: ipamctl quarantine clear " + aside,
+			{"unleased " + byHand, `sandbox "guest" in container default/guest`, "remove it in its runtime, and then: ipamctl quarantine clear " + byHand,
 				func() { d.Delete(t, "default", "guest") }},
-			{"quarantined " + aside, "by the operator: printer", "ipamctl whois " + aside, func() {}},
+			{"quarantined " + byHand, "by the operator: printer", "ipamctl whois " + byHand, func() {}},
 			{"quarantine_full " + foreign, "it is not quarantined", "ipamctl quarantine ls", func() {}},
 			{"quarantine_near_cap", "1 of at most 1", "ipamctl quarantine ls", func() {}},
 			{"two_claimants " + twice, `sandbox "twin-a" in container default/twin-a and sandbox "twin-b" in container default/twin-b`,
@@ -435,7 +435,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 				t.Logf("doctor said %q, should have said %q, and in the end: %s", got, want, output)
 			}
 		})
-		realtest.Eventually(t, wait, "every trouble to be told", func() bool {
+		realtest.Eventually(t, wait, "every trouble to be reported", func() bool {
 			got = w.findings()
 			slices.Sort(got)
 			return slices.Equal(got, want)

@@ -81,7 +81,7 @@ func TestDevelopmentDaemon(t *testing.T) {
 	if err != nil || reply.Leases[0].Address != "10.8.64.2" {
 		t.Fatalf("allocate: %+v, %v", reply, err)
 	}
-	wants(t, "what it tells", p.err.String(), "ipamctl --socket "+c.Socket, "nsenter --net="+filepath.Join(dir, devNetns))
+	wants(t, "what it prints", p.err.String(), "ipamctl --socket "+c.Socket, "nsenter --net="+filepath.Join(dir, devNetns))
 
 	p.signal(syscall.SIGTERM)
 	if code := p.code(); code != exitOK {

@@ -17,7 +17,7 @@ import (
 )
 
 // reached reports whether a new caller is answered, in time: one may wait in the
-// queue of a socket that nobody takes callers from.
+// queue of a socket from which no process takes callers.
 func (w *world) reached() bool {
 	c := &client.Client{Socket: w.cfg.Socket.Path}
 	defer c.CloseIdleConnections()
@@ -89,7 +89,7 @@ func TestF16TheSocketsFileIsMadeAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			realtest.Eventually(t, wait, "the other to be told", func() bool { return strings.Contains(w.log.String(), "cannot be made again") })
+			realtest.Eventually(t, wait, "the other to be reported", func() bool { return strings.Contains(w.log.String(), "cannot be made again") })
 			if s, err := connected.Status(ctx); err != nil || s.Ready || !strings.Contains(strings.Join(s.NotReady, ";"), "callers do not reach the socket") {
 				t.Errorf("its status is %+v, %v", s, err)
 			}

@@ -21,8 +21,8 @@ import (
 // (TimeoutStopSec).
 const stopTime = 20 * time.Second
 
-// A told lease is what a client was last answered of one sandbox.
-type told struct {
+// An answer is the last one that a client had about one sandbox.
+type answer struct {
 	sandbox string
 	lease   api.Lease
 	open    error // of the last call, when no answer came
@@ -67,13 +67,13 @@ func TestStopUnderLoad(t *testing.T) {
 			return err == nil
 		})
 	}
-	leases := make(map[string]told)
+	leases := make(map[string]answer)
 	for round := range 3 {
 		p := run()
 		ready(p)
 		var answered atomic.Int64
 		var clients sync.WaitGroup
-		results := make([][]told, 64)
+		results := make([][]answer, 64)
 		for i := range results {
 			clients.Go(func() { results[i] = mutate(socket, fmt.Sprintf("r%d-c%d", round, i), &answered) })
 		}
@@ -120,11 +120,11 @@ func TestStopUnderLoad(t *testing.T) {
 
 // mutate allocates, binds and releases for one sandbox after another until the
 // daemon does not answer any more.
-func mutate(socket, name string, answered *atomic.Int64) (all []told) {
+func mutate(socket, name string, answered *atomic.Int64) (all []answer) {
 	c := &client.Client{Socket: socket}
 	defer c.CloseIdleConnections()
 	for n := 0; ; n++ {
-		one := told{sandbox: fmt.Sprint(name, "-", n)}
+		one := answer{sandbox: fmt.Sprint(name, "-", n)}
 		for _, one.verb = range []string{"allocate", "bind", "release"} {
 			var reply *api.LeaseReply
 			switch one.verb {
@@ -154,7 +154,7 @@ func mutate(socket, name string, answered *atomic.Int64) (all []told) {
 }
 
 // compare holds what clients were answered against what the daemon knows.
-func compare(t *testing.T, socket string, all map[string]told) {
+func compare(t *testing.T, socket string, all map[string]answer) {
 	t.Helper()
 	c := &client.Client{Socket: socket}
 	defer c.CloseIdleConnections()
@@ -176,11 +176,11 @@ func compare(t *testing.T, socket string, all map[string]told) {
 		case !ended && there == (was != "") && (!there || l.ID == one.lease.ID && l.State == was && l.Revision == one.lease.Revision):
 		default:
 			if wrong++; wrong <= 5 {
-				t.Errorf("%s was told %q (revision %d), then %s: %v; the book says %+v", name, was, one.lease.Revision, one.verb, one.open, l)
+				t.Errorf("%s was answered %q (revision %d), then %s: %v; the book says %+v", name, was, one.lease.Revision, one.verb, one.open, l)
 			}
 		}
 	}
 	if wrong > 0 {
-		t.Errorf("%d of %d sandboxes were told otherwise", wrong, len(all))
+		t.Errorf("%d of %d sandboxes were answered otherwise", wrong, len(all))
 	}
 }

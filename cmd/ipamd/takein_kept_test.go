@@ -101,7 +101,7 @@ func TestANewBookKeepsThePools(t *testing.T) {
 }
 
 // Leases outside of their pool, which shrank, are what they were behind a restore and a
-// rebuild, and once it has grown again nobody else gets their addresses. Nor does anybody
+// rebuild, and once it has grown again no other gets their addresses. Nor does any other
 // get what a pool left withheld that was removed by force, and made again.
 func TestANewBookKeepsWhatIsOutside(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func TestARestoreOfADelegatedPrefix(t *testing.T) {
 
 // The book is lost, and the empty one gave the address of a sandbox that hibernates to
 // another, whose lease has ended since. That one's rest does not end the older lease: behind
-// a restore it is paused, and nobody gets its address. Nor does a release that only waited for
+// a restore it is paused, and no sandbox gets its address. Nor does a release that only waited for
 // its confirmation; where something is there of that one it goes on.
 func TestARestoreWhereAnotherRests(t *testing.T) {
 	t.Parallel()

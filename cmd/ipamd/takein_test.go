@@ -102,7 +102,7 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 			t.Errorf("preview %v: it says %q, want %q", r.Preview, got, want)
 		}
 	}
-	if kept, err := os.ReadFile(done.Aside); err != nil || string(kept) != string(before["book.db"]) {
+	if moved, err := os.ReadFile(done.Aside); err != nil || string(moved) != string(before["book.db"]) {
 		t.Errorf("the book of before is not %s: %v", done.Aside, err)
 	}
 	w.start()
@@ -138,7 +138,7 @@ func TestARestoreBesideThePresentBook(t *testing.T) {
 
 // The book is lost, and with it who sleeps; the daemon went on with an empty one, in which
 // who lives is a stranger. The backup says whose each address is, and who is not there has
-// his kept back.
+// its address quarantined.
 func TestARestoreOfALostBook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, slow, runnerOne)
@@ -152,7 +152,7 @@ func TestARestoreOfALostBook(t *testing.T) {
 	w.stopDaemon()
 	w.loseBook()
 	asleep.port.Close()
-	w.start() // .2 is quarantined: nobody knows whose it is
+	w.start() // .2 is quarantined: it is not known whose it is
 	if got := w.state(addr(2)); got != api.Quarantined {
 		t.Fatalf("it is %s", got)
 	}
@@ -168,7 +168,7 @@ func TestARestoreOfALostBook(t *testing.T) {
 	if now := w.whois(addr(2)); now.State != api.Bound || now.Lease.ID != lives.held.ID {
 		t.Errorf("who lives had %s and has %s, %+v", lives.held.ID, now.State, now.Lease)
 	}
-	for _, l := range []api.Lease{taken, held} { // never bound: nothing says where it lives, and nobody else gets it
+	for _, l := range []api.Lease{taken, held} { // never bound: nothing says where it lives, and no other gets it
 		if now := w.whois(l.Address); now.State != api.Quarantined || now.Lease.ID != l.ID || now.Lease.Sandbox != l.Sandbox {
 			t.Errorf("%s had %s (%s) and it is %s, %+v", l.Sandbox, l.Address, l.ID, now.State, now.Lease)
 		}
@@ -239,7 +239,7 @@ func (w *world) editOf(path, script string) {
 	}
 }
 
-// The predecessor's file has no owners: they come from labels. What nobody explains is
+// The predecessor's file has no owners: they come from labels. What is not explained is
 // quarantined, what cooled goes on cooling, and a bad row is named.
 func TestAnImportOfThePredecessorsFile(t *testing.T) {
 	t.Parallel()
@@ -294,7 +294,7 @@ func TestAnImportOfThePredecessorsFile(t *testing.T) {
 			w.give(fresh, addr(7+i)) // none that the file held
 		}
 		if l, ok := w.program.book.At(netip.MustParseAddr(addr(4))); !ok || l.Hold != "" {
-			t.Errorf("what nobody explains and nobody uses is to be given again some day: %+v", l)
+			t.Errorf("what is not explained and not used is to be given again some day: %+v", l)
 		}
 		if _, err := w.takeIn(file, true, predecessors); err == nil {
 			t.Error(fmt.Errorf("an import beside a running daemon"))

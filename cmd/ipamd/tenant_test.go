@@ -22,11 +22,11 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), quick)
-		kept := w.allocate("kept").Leases[0]
-		kept = w.bind(kept, w.record(d, kept, "kept"))
+		first := w.allocate("first").Leases[0]
+		first = w.bind(first, w.record(d, first, "first"))
 		copied := w.allocate("copied").Leases[0]
 		w.stopDaemon()
-		w.edit(fmt.Sprintf(`DELETE FROM leases WHERE id IN ('%s', '%s')`, kept.ID, copied.ID))
+		w.edit(fmt.Sprintf(`DELETE FROM leases WHERE id IN ('%s', '%s')`, first.ID, copied.ID))
 		w.edited = append(w.edited, netdb.RowsHaveTheirLast) // of copied
 
 		at := func(n int) string { return addr(n) }
@@ -69,8 +69,8 @@ func TestG6ALabelMovesNoAddress(t *testing.T) {
 		if r := w.allocate("owner-60"); !r.Existing || r.Leases[0].Address != at(60) {
 			t.Errorf("what lives with its address gets %+v", r)
 		}
-		if r := w.allocate("kept"); !r.Existing || r.Leases[0].ID != kept.ID {
-			t.Errorf("the sandbox whose row was lost had %+v, and gets %+v", kept, r)
+		if r := w.allocate("first"); !r.Existing || r.Leases[0].ID != first.ID {
+			t.Errorf("the sandbox whose row was lost had %+v, and gets %+v", first, r)
 		}
 		w.becomes(at(61), api.Quarantined) // its task runs, and has no address yet
 		late.AddAddr(at(61) + "/24")
@@ -185,11 +185,11 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 }
 
 // G7, G8: labels that cannot be read, and more labels than an address is worth, are
-// findings about their containers, and concern nobody else: leases end and addresses
+// findings about their containers, and concern no other: leases end and addresses
 // are given beside them, whether the task never was, has stopped, or lives in a
 // namespace that the kernel's witnesses read, or that is not on the bridge. Claims without anything behind them take
-// a share of the pool, as other quarantines do. Only a task that lives nobody can tell
-// where, or in the host's own namespace as a virtual machine's does, keeps what is released.
+// a share of the pool, as other quarantines do. Only a task that lives in an unknown namespace,
+// or in the host's own as a virtual machine's does, keeps what is released.
 func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -234,8 +234,8 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 		if r := w.pass(); !r.Complete {
 			t.Errorf("a pass is not complete: %+v", r.Silent)
 		}
-		// Of the record with a label for each address eight are set aside.
-		aside := func() int {
+		// Of the record with a label for each address eight are quarantined.
+		quarantined := func() int {
 			pools, err := w.client.Pools(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -245,8 +245,8 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 		for n := 10; n < 18; n++ {
 			w.becomes(addr(n), api.Quarantined)
 		}
-		if seenBy(w, addr(18), "runtime") || aside() != 9 { // and what the port has
-			t.Errorf("%d addresses are set aside", aside())
+		if seenBy(w, addr(18), "runtime") || quarantined() != 9 { // and what the port has
+			t.Errorf("%d addresses are quarantined", quarantined())
 		}
 		// Many such records: their share, and no more.
 		for i := range 8 {
@@ -258,8 +258,8 @@ func TestG7G8LabelsConcernTheirOwnContainer(t *testing.T) {
 		}
 		realtest.Eventually(t, wait, "the share to be full", func() bool { return slices.Contains(w.findings(), "quarantine_near_cap") })
 		w.pass()
-		if n := aside(); n > 31 { // a quarter of 125
-			t.Errorf("%d addresses are set aside", n)
+		if n := quarantined(); n > 31 { // a quarter of 125
+			t.Errorf("%d addresses are quarantined", n)
 		}
 		w.allocate("other")
 
@@ -293,7 +293,7 @@ func (w *world) loseHomes() { w.homeless.Store(true) }
 // finding waits for doctor to report a trouble, by its kind and address.
 func (w *world) finding(kind string) (found api.Finding) {
 	w.t.Helper()
-	realtest.Eventually(w.t, wait, kind+" to be told", func() bool {
+	realtest.Eventually(w.t, wait, kind+" to be reported", func() bool {
 		doctor, err := w.client.Doctor(ctx)
 		if err != nil {
 			w.t.Fatal(err)

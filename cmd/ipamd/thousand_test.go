@@ -13,7 +13,7 @@ import (
 
 // A thousand namespaces behind rt0, every tenth a stranger among the addresses
 // that are given: no sandbox gets a stranger's; a pass sees all of them and is
-// complete; doctor names the strangers and nobody else; so does a daemon that
+// complete; doctor names the strangers and no other; so does a daemon that
 // is started beside them; and an address that a port takes when all are there
 // is not given.
 func TestThousandPorts(t *testing.T) {
@@ -95,5 +95,5 @@ func TestThousandPorts(t *testing.T) {
 	if r := w.allocate("behind"); r.Leases[0].Address == taken.String() {
 		t.Errorf("%s was given, which %s took", taken, last.HostName)
 	}
-	realtest.Eventually(t, wait, "the one that took it to be told of", func() bool { return w.state(taken.String()) == api.Quarantined })
+	realtest.Eventually(t, wait, "the one that took it to be reported", func() bool { return w.state(taken.String()) == api.Quarantined })
 }

@@ -93,13 +93,13 @@ func TestWakesAreCounted(t *testing.T) {
 	sleepersThatWake(t, map[string]bool{})
 }
 
-// knock has the host send one SYN, which nobody listens to.
+// knock has the host send one SYN, which no process listens to.
 func (w *world) knock(to string) {
 	w.t.Helper()
 	w.ns.Do(func() {
 		if c, err := net.DialTimeout("tcp", net.JoinHostPort(to, "80"), wait); err == nil {
 			_ = c.Close()
-			w.t.Error("somebody listens")
+			w.t.Error("a process listens")
 		}
 	})
 }

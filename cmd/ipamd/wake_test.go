@@ -258,7 +258,7 @@ func (w *world) ruleless() {
 	})
 }
 
-// Z16: what somebody else resumes, by containerd's own tools, is bound by its event, and no rule
+// Z16: what another resumes, by containerd's own tools, is bound by its event, and no rule
 // stays. Z1: what is frozen stays so, through passes, and restarts of the daemon and of containerd,
 // and is woken then.
 func TestZ1Z16AsleepAndResumedByOthers(t *testing.T) {
@@ -307,7 +307,7 @@ func (w *world) booted() {
 }
 
 // Z17: the machine boots while they sleep, and their containers are gone. What was frozen goes the
-// confirmed way; what hibernates stays, and so does what nobody said to be frozen.
+// confirmed way; what hibernates stays, and so does what was not said to be frozen.
 func TestZ17ABootWhileTheySleep(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -463,7 +463,7 @@ func TestZ13RestoredElsewhere(t *testing.T) {
 				if _, err := w.client.AckWake(ctx, b.held.ID, api.AckRequest{Flight: flight.ID, Outcome: "woken"}); err != nil && !errors.Is(err, client.ErrStateNotAllowed) {
 					t.Fatal(err) // a pass that sees the task run may have been quicker
 				}
-			} // else it is told by the new task alone, which none has seen gone before
+			} // else it is reported by the new task alone, which none has seen gone before
 			if err := <-answered; err != nil {
 				t.Errorf("%s: %v", c.what, err)
 			}

@@ -95,7 +95,7 @@ func TestASlotIsGiven(t *testing.T) {
 }
 
 // C12: a neighbour that has the MAC of who had a slot's address before has the slot's once it is made, behind
-// its rules: it asks nobody for the address meanwhile.
+// its rules: it asks no witness for the address meanwhile.
 func TestC12ASlotIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := dual(t, quick, enforced)

@@ -251,16 +251,16 @@ func TestM11AnAddressThatASlotHas(t *testing.T) {
 		t.Errorf("it has %+v, %v", named, err)
 	}
 	for range 3 { // each time one of those that are ready is kept
-		kept := w.settled(3)[1].Addr
+		reserved := w.settled(3)[1].Addr
 		pool := w.program.book.Pools()[0].PoolSpec
-		pool.Kept = []ipam.Kept{{Sandbox: "db", Address: kept}}
+		pool.Kept = []ipam.Kept{{Sandbox: "db", Address: reserved}}
 		if _, err := w.program.book.EnsurePool(ctx, ipam.Who{Actor: ipam.ByOperator, Peer: "test", Reason: "pool_changed"}, pool); err != nil {
 			t.Fatal(err)
 		}
 		for _, policy := range []api.WarmPolicy{api.WarmPrefer, api.WarmRequire} {
 			realtest.Eventually(t, wait, fmt.Sprintf("a slot for %s, beside one whose address is kept", policy), func() bool { // a slot that a busy kernel does not show is not given
-				r, err := w.client.Allocate(ctx, asks(fmt.Sprint(policy, kept), api.WarmRequest{Policy: policy, OnEmpty: api.OnEmptyFail}))
-				if err == nil && r.Leases[0].Address == kept.String() {
+				r, err := w.client.Allocate(ctx, asks(fmt.Sprint(policy, reserved), api.WarmRequest{Policy: policy, OnEmpty: api.OnEmptyFail}))
+				if err == nil && r.Leases[0].Address == reserved.String() {
 					t.Fatalf("%s has the kept address: %+v", policy, r)
 				}
 				return err == nil && (r.Slot != nil || policy == api.WarmPrefer)
@@ -268,7 +268,7 @@ func TestM11AnAddressThatASlotHas(t *testing.T) {
 		}
 		w.settled(3)
 		db, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: "db"})
-		if err != nil || db.Leases[0].Address != kept.String() {
+		if err != nil || db.Leases[0].Address != reserved.String() {
 			t.Fatalf("db has %+v, %v", db, err)
 		}
 		w.releaseOf(db)

@@ -90,18 +90,18 @@ func signals(t *testing.T, pid int) (got func() string) {
 }
 
 // W1, the incident: for 100 readings and more the owner's list omits a sandbox
-// that runs. Its owner's word about it alone is "valid", then one that nobody
-// knows, then an error: it keeps lease, address and process, and no signal
+// that runs. Its owner's word about it alone is "valid", then one that is not
+// known, then an error: it keeps lease, address and process, and no signal
 // reaches it. Only when that word is "gone" does the same daemon end it, in
 // order.
 func TestW1ListOmitsARunningSandbox(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t, "--lag", "1h")
-		o.Set("valid", "somebody")
+		o.Set("valid", "bystander")
 		w := newWorld(t, withContainerd(d), quick, owned(o.Socket), func(c *config.Config) { c.Watchdog.KillWait = config.Duration(wait) })
 		realtest.Eventually(t, wait, "the owner's list to be read", func() bool { return o.Lists() > 0 })
-		o.Set("valid", "a") // the list that is told stays the one without it
+		o.Set("valid", "a") // the list that is answered stays the one without it
 		a, pid := w.family(d, "a", ctrdtest.Spec{ID: "a", Labels: labels("a", "its own"), Args: listener()})
 		got := signals(t, pid)
 		began := started(t, pid)
@@ -171,7 +171,7 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, seed))
 		w := newWorld(t, withContainerd(d), quick, func(c *config.Config) { c.Allocation.Cooldown = config.Duration(time.Hour) })
 		var boxes []*box
-		ofBox := func(b *box) []string { return []string{b.name + "-told", b.name + "-owned", b.name + "-silent"} }
+		ofBox := func(b *box) []string { return []string{b.name + "-reported", b.name + "-owned", b.name + "-silent"} }
 		for i := range 8 {
 			name := fmt.Sprint("s", i)
 			ids := ofBox(&box{name: name})
@@ -207,11 +207,11 @@ func TestW3NothingCoolsBeforeTheLastRemoval(t *testing.T) {
 			removed := time.Now() // the last one, at the earliest: what confirms it may be faster than its reply
 			d.Delete(t, "default", ids[2])
 			w.becomes(b.held.Address, api.Cooling)
-			told, err := w.client.History(ctx, client.HistoryFilter{LeaseID: b.held.ID})
+			history, err := w.client.History(ctx, client.HistoryFilter{LeaseID: b.held.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, c := range told.Changes {
+			for _, c := range history.Changes {
 				if (c.To == api.Cooling || c.To == api.Free) && c.At.Before(removed) {
 					t.Errorf("%s was reusable %v before the removal of %s, its last: %+v", b.held.Address, removed.Sub(c.At), ids[2], c)
 				}
@@ -266,7 +266,7 @@ func (w *world) stillHeld(b *box, released bool, gone string, left []string) {
 		held(api.Bound)
 		return
 	}
-	realtest.Eventually(w.t, wait, "what is left to be named, and nobody else", func() bool {
+	realtest.Eventually(w.t, wait, "what is left to be named, and no other", func() bool {
 		held(api.Releasing)
 		now, err := w.client.Lease(ctx, b.held.ID)
 		return err == nil && len(now.Blockers) > 0 && !slices.ContainsFunc(now.Blockers, func(k api.Blocker) bool {
@@ -282,7 +282,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var hang atomic.Bool  // from now on
-		var hung atomic.Int64 // questions that nobody answered
+		var hung atomic.Int64 // questions without an answer
 		keep := map[string]http.HandlerFunc{
 			"hangs": func(w http.ResponseWriter, r *http.Request) {
 				if !hang.Load() {
@@ -315,13 +315,13 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 				_, _ = io.WriteString(w, `{"id":"ended","state":"gone"}`)
 			},
 		}
-		var lists, kept, gone atomic.Int64 // that were answered
+		var lists, valid, gone atomic.Int64 // that were answered
 		owner := http.NewServeMux()
 		owner.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 			lists.Add(1)
-			_, _ = io.WriteString(w, `[{"id":"somebody","state":"valid"}]`)
+			_, _ = io.WriteString(w, `[{"id":"bystander","state":"valid"}]`)
 		})
-		tell := func(answers map[string]http.HandlerFunc, count *atomic.Int64) {
+		reply := func(answers map[string]http.HandlerFunc, count *atomic.Int64) {
 			for name, answer := range answers {
 				owner.HandleFunc("GET /sandboxes/"+name, func(w http.ResponseWriter, r *http.Request) {
 					count.Add(1)
@@ -329,8 +329,8 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 				})
 			}
 		}
-		tell(keep, &kept)
-		tell(let, &gone)
+		reply(keep, &valid)
+		reply(let, &gone)
 		socket := listen(t, owner)
 
 		w := newWorld(t, withContainerd(d), slow)
@@ -359,7 +359,7 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 		count := func(result string) string { return w.metric(`owner_lookups_total{result="` + result + `"}`) }
 		realtest.Eventually(t, wait, "every word that said gone to be counted", func() bool { return count("gone") == fmt.Sprint(gone.Load()) })
 		if gone.Load() < int64(len(let)) || count("valid") != "0" || count("unknown") == "0" {
-			t.Errorf("%d were told so; %s said valid, %s nothing", gone.Load(), count("valid"), count("unknown"))
+			t.Errorf("%d were answered so; %s said valid, %s nothing", gone.Load(), count("valid"), count("unknown"))
 		}
 		// One answer that does not come lets the owner rest for a while, so the
 		// others come before it.
@@ -375,8 +375,8 @@ func TestW5F8WhatTheOwnersAnswersMean(t *testing.T) {
 				t.Errorf("%s is %s", name, got)
 			}
 		}
-		if count("gone") != "0" || count("valid") != "0" || count("unknown") == "0" || kept.Load() < int64(len(keep)) {
-			t.Errorf("%s look-ups said gone, %s valid, %s nothing, %d were told it", count("gone"), count("valid"), count("unknown"), kept.Load())
+		if count("gone") != "0" || count("valid") != "0" || count("unknown") == "0" || valid.Load() < int64(len(keep)) {
+			t.Errorf("%s look-ups said gone, %s valid, %s nothing, %d were answered so", count("gone"), count("valid"), count("unknown"), valid.Load())
 		}
 	})
 }
@@ -420,8 +420,8 @@ func TestG11AHeldSetIsConfirmed(t *testing.T) {
 			dead[i] = fmt.Sprint("dead-", i)
 		}
 		o.Set("gone", dead...)
-		o.Set("valid", "somebody")
-		for _, name := range append([]string{"u1", "u2", "u3", "somebody"}, dead...) {
+		o.Set("valid", "bystander")
+		for _, name := range append([]string{"u1", "u2", "u3", "bystander"}, dead...) {
 			d.Create(t, ctrdtest.Spec{ID: name, Labels: map[string]string{"runtime.computer/entity-id": name}})
 		}
 		owned(o.Socket)(&w.cfg)
@@ -440,7 +440,7 @@ func TestG11AHeldSetIsConfirmed(t *testing.T) {
 		realtest.Eventually(t, 6*wait, "all but one to be removed", func() bool {
 			return len(w.program.board.By(census.Runtime)) == 1
 		})
-		if !w.listed("somebody") {
+		if !w.listed("bystander") {
 			t.Error("the one that is left is not the valid one")
 		}
 		lists := o.Lists()
@@ -462,9 +462,9 @@ func TestG11AHeldSetIsConfirmed(t *testing.T) {
 // return to where they were, and who lives on keeps what it has.
 func TestW10FailedCreates(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
-		const kept = 200 // changes in the history
+		const most = 200 // changes in the history
 		w := newWorld(t, withContainerd(d), quick, pool("10.8.64.0/25"), func(c *config.Config) {
-			c.Book.ChangesKept = kept
+			c.Book.ChangesKept = most
 			c.Reconcile.Age = config.Duration(50 * time.Millisecond)
 			c.Reconcile.MaxReleases, c.Probe.Ahead = 1, 4
 		})
@@ -499,7 +499,7 @@ func TestW10FailedCreates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(past.Changes) > kept+1000 {
+		if len(past.Changes) > most+1000 {
 			t.Errorf("%d changes are kept", len(past.Changes))
 		}
 		realtest.Eventually(t, wait, "no goroutine to be left", func() bool {
@@ -519,7 +519,7 @@ func TestW10FailedCreates(t *testing.T) {
 			}
 		}
 		for n := range 124 {
-			realtest.Eventually(t, wait, "an address for everybody", func() bool {
+			realtest.Eventually(t, wait, "an address for every sandbox", func() bool {
 				_, err := w.client.Allocate(ctx, api.AllocateRequest{Sandbox: fmt.Sprint("after-", n)})
 				return err == nil
 			})

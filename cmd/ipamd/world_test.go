@@ -132,7 +132,7 @@ func (w *world) newProgram() *program {
 	}
 	p.home = func(ctx context.Context, pid uint32) (census.Home, error) {
 		if w.homeless.Load() {
-			return census.Home{}, errors.New("it is nobody's")
+			return census.Home{}, errors.New("it has no owner")
 		}
 		return p.bridge.Home(ctx, pid)
 	}
@@ -251,7 +251,7 @@ func (w *world) findings() []string {
 	var out []string
 	for _, f := range d.Findings {
 		if f.Since.IsZero() {
-			w.t.Errorf("%s %s is told without a since", f.Kind, f.Address)
+			w.t.Errorf("%s %s is reported without a since", f.Kind, f.Address)
 		}
 		out = append(out, strings.TrimSpace(f.Kind+" "+f.Address))
 	}
