@@ -287,7 +287,7 @@ func (a *churned) kill(verb string) {
 	_ = cmd.Wait()
 }
 
-// hold notes that an address is somebody's, who has it alone.
+// hold notes that an address is a container's, which has it alone.
 func (c *churn) hold(address, who string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -357,7 +357,7 @@ func (c *churn) sandbox(dice *rand.Rand, name string) error {
 	if err := c.ask(ctx, func(ctx context.Context, ctr *containerd.Client) error {
 		return c.runtime.TryDelete(ctx, ctr, "", name)
 	}); err != nil || dice.IntN(2) == 0 {
-		return err // nobody says that it is released
+		return err // its release is not reported
 	}
 	return patiently(ctx, wait, func(ctx context.Context) error { return release(ctx, daemon{c.w.socket}, []api.Lease{l}) })
 }

@@ -206,7 +206,7 @@ func TestN5KilledInMidAdd(t *testing.T) {
 		}
 		box.Close()
 	}
-	// Those that nobody deleted are missed: bound ones by their workload.
+	// Those that were not deleted are missed: bound ones by their workload.
 	realtest.Eventually(t, wait, "what was plugged is gone", func() bool {
 		for _, l := range w.leases() {
 			if l.State != api.Reserved { // the answer was lost, and its deadline is a minute
@@ -284,7 +284,7 @@ func TestN4BesideAnEmptyContainerd(t *testing.T) {
 		w.start()
 		box := w.ns.Port("rt0")
 		w.added(attachment{w: w, network: "n", container: "c1", netns: box.NS.Path()}.call("ADD"))
-		box.Close() // nobody says DEL
+		box.Close() // no DEL comes
 		w.none("after its namespace has gone")
 	})
 }

@@ -40,7 +40,7 @@ func TestTheIncidentByCNI(t *testing.T) {
 				}
 			}
 			victim.Exec("busybox", "ping", "-c1", "-W5", "10.8.64.1")
-			realtest.Eventually(t, wait, "who lives with it is seen, and nobody else has it", func() bool {
+			realtest.Eventually(t, wait, "who lives with it is seen, and no other has it", func() bool {
 				r, err := w.client.Whois(t.Context(), address)
 				return err == nil && r.State == "quarantined"
 			})

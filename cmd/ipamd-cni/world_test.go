@@ -252,7 +252,7 @@ func code(err error) uint {
 	return 0
 }
 
-// leases are those that somebody holds.
+// leases are those that are held.
 func (w *world) leases() (out []api.Lease) {
 	w.t.Helper()
 	list, err := w.client.Leases(w.t.Context(), client.LeaseFilter{})
