@@ -142,7 +142,7 @@ func traces(t *testing.T, dir string) string {
 	return strings.Join(all, "\n")
 }
 
-// A frozen shim hides its own task and no other; thawed, it tells again. A
+// A frozen shim hides its own task and no other; thawed, it answers again. A
 // killed one is gone.
 func TestShims(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
