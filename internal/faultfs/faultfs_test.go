@@ -55,7 +55,7 @@ func syncDir(t *testing.T, d *faultfs.Disk) {
 	must(t, dir.Sync())
 }
 
-// What was not synced is read by everybody, and is gone after a cut; what was
+// What was not synced is read by all, and is gone after a cut; what was
 // synced is there, under a name only once the folder was synced.
 func TestACutForgetsWhatWasNotSynced(t *testing.T) {
 	d := faultfs.Mount(t)
