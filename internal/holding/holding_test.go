@@ -52,11 +52,11 @@ func TestHoldings(t *testing.T) {
 		"never bound": {[]api.Change{given, change(2, "l1", "a", api.Reserved, api.Free, "expired", "watchdog")}, []Holding{
 			{Lease: "l1", Address: "10.8.64.2", Sandbox: "a", From: at(1), Until: at(2), Why: "expired", By: "watchdog", First: 1, Last: 2, Now: api.Free},
 		}},
-		"set aside, nobody's": {[]api.Change{
+		"quarantined, of no sandbox": {[]api.Change{
 			change(1, "q", "", api.Free, api.Quarantined, "seen_on_wire", "allocator"),
 			change(2, "q", "", api.Quarantined, api.Cooling, "not_seen", "reconciler"),
 		}, nil},
-		"set aside, then adopted": {[]api.Change{
+		"quarantined, then adopted": {[]api.Change{
 			change(1, "q", "", api.Free, api.Quarantined, "seen_on_wire", "allocator"),
 			change(2, "q", "a", api.Quarantined, api.Bound, "adopted", "reconciler"),
 		}, []Holding{{Lease: "q", Address: "10.8.64.2", Sandbox: "a", From: at(2), First: 2, Last: 2, Now: api.Bound}}},
