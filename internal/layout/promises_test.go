@@ -137,8 +137,8 @@ func comments(t *testing.T) map[string]string {
 }
 
 // Every test that speaks of a scenario, or of a promise, is named where that
-// stands: one that nobody is sent to may go, or turn green for nothing, and
-// nobody looks.
+// stands: one that no page names may go, or turn green for nothing,
+// unnoticed.
 func TestScenariosHaveTheirTests(t *testing.T) {
 	in, all, found := parts(text(t, promises)), comments(t), 0
 	for _, test := range slices.Sorted(maps.Keys(all)) {
