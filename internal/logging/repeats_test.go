@@ -70,7 +70,7 @@ msg="release is stuck" addr=10.8.64.7
 		}
 		r.Flush()
 		if len(r.seen) != 0 || written(out) != want {
-			t.Errorf("a second end tells more, or remembers %d", len(r.seen))
+			t.Errorf("a second end writes more, or remembers %d", len(r.seen))
 		}
 	})
 }
@@ -96,7 +96,7 @@ func TestNoErrorIsLostToTheBound(t *testing.T) {
 			t.Errorf("%d lines", len(lines))
 		}
 		if last := lines[len(lines)-1]; !strings.Contains(last, "sandbox=3071 repeated=2047") {
-			t.Errorf("the count is not told: %s", last)
+			t.Errorf("the count is not reported: %s", last)
 		}
 	})
 }
