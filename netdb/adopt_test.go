@@ -18,7 +18,7 @@ var (
 	reconciler = Who(ipam.ByReconciler, "adopted")
 	operator   = Who(ipam.ByOperator, "set_aside")
 	two        = netip.MustParseAddr("10.8.64.2")
-	nobodys    = "01a1fdb6-0028-705b-b6df-000000000000" // a lease id of another book
+	foreignID  = "01a1fdb6-0028-705b-b6df-000000000000" // a lease id of another book
 )
 
 // adoption is that of the sandbox "a" on an address, whose row is at rev.
@@ -75,7 +75,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 		uid, iface string
 	}{
 		"a free address, an id of another book": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
-			return b, adoption(two, 0, nobodys)
+			return b, adoption(two, 0, foreignID)
 		}, true, "a", "eth0"},
 		"a free address, no id": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			return b, adoption(two, 0, "")
@@ -136,20 +136,20 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 		}, false, "a-1", "eth7"},
 		"another's lease cools": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			l := Cool(t, b, Reserve(t, b, "b"))
-			return b, adoption(l.Addr, l.Rev, nobodys)
+			return b, adoption(l.Addr, l.Rev, foreignID)
 		}, true, "a", "eth0"},
 		"it was taken for a stranger": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q, err := b.Quarantine(ctx, operator, two, evidence)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return b, adoption(two, q.Rev, nobodys)
+			return b, adoption(two, q.Rev, foreignID)
 		}, true, "a", "eth0"},
-		"its own lease was set aside": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
+		"its own lease was quarantined": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			return b, adoption(q.Addr, q.Rev, q.ID)
 		}, true, "a-1", "eth7"},
-		"its own lease was set aside and cleared": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
+		"its own lease was quarantined and cleared": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			c, err := b.ClearAt(ctx, operator, q.ID, q.Rev, nil)
 			if err != nil {
@@ -157,7 +157,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			}
 			return b, adoption(c.Addr, c.Rev, c.ID)
 		}, false, "a-1", "eth7"},
-		"set aside, and the address was another's since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
+		"quarantined, and the address was another's since": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			q := setAside(t, b)
 			other := adoption(q.Addr, q.Rev, "")
 			other.Sandbox = "b"
@@ -175,7 +175,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 		"the sandbox holds eth0 and eth1": {func(t *testing.T, b *netdb.Book) (*netdb.Book, ipam.Adoption) {
 			reserveAs(t, b, "a", "eth0")
 			last := reserveAs(t, b, "a", "eth1")
-			return b, adoption(last.Addr.Next(), 0, nobodys)
+			return b, adoption(last.Addr.Next(), 0, foreignID)
 		}, true, "a", "eth2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestRefusedAdoptions(t *testing.T) {
 // the id has one row.
 func TestOneIDIsAdoptedOnce(t *testing.T) {
 	b := Open(t)
-	a, c := adoption(two, 0, nobodys), adoption(two.Next(), 0, nobodys)
+	a, c := adoption(two, 0, foreignID), adoption(two.Next(), 0, foreignID)
 	c.Sandbox = "c"
 	errs := make(chan error, 2)
 	for _, one := range []ipam.Adoption{a, c} {
@@ -314,7 +314,7 @@ func TestOneIDIsAdoptedOnce(t *testing.T) {
 	}
 	x, _ := b.At(two)
 	y, _ := b.At(two.Next())
-	if x == nil || y == nil || x.ID == y.ID || x.ID != nobodys && y.ID != nobodys {
+	if x == nil || y == nil || x.ID == y.ID || x.ID != foreignID && y.ID != foreignID {
 		t.Errorf("they are %+v and %+v", x, y)
 	}
 }

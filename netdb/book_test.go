@@ -224,7 +224,7 @@ func files(t *testing.T, dir string) []string {
 	return out
 }
 
-// A file beside a foreign one that is named like a lock is somebody's, too.
+// A file beside a foreign one that is named like a lock is another's, too.
 func TestAForeignLockIsLeftAsItIs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "passwd")
 	for name, text := range map[string]string{path: "root:x:0:0\n", path + ".lock": "4711 and more"} {
@@ -326,7 +326,7 @@ func TestIdentity(t *testing.T) {
 	for name, tt := range map[string]struct {
 		runner, machine       string // of the book
 		runnerNow, machineNow string
-		told                  []string // nothing: it is ours
+		reported              []string // nothing: it is ours
 	}{
 		"the same":                {"r1", "m1", "r1", "m1", nil},
 		"another runner":          {"r1", "m1", "r2", "m1", []string{"r1", "r2"}},
@@ -346,10 +346,10 @@ func TestIdentity(t *testing.T) {
 			Close(t, b)
 			opts.RunnerUID, opts.MachineID = tt.runnerNow, tt.machineNow
 			err := OpenAt(t, path, opts).Identity()
-			if errors.Is(err, netdb.ErrIdentity) != (tt.told != nil) || tt.told == nil && err != nil {
-				t.Fatalf("told %v", err)
+			if errors.Is(err, netdb.ErrIdentity) != (tt.reported != nil) || tt.reported == nil && err != nil {
+				t.Fatalf("reported %v", err)
 			}
-			for _, word := range tt.told {
+			for _, word := range tt.reported {
 				if !strings.Contains(err.Error(), word) {
 					t.Errorf("%v does not name %s", err, word)
 				}

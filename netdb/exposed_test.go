@@ -41,23 +41,23 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		do      func(path string) error
-		refused bool
-		told    string // while it is open; "" when there is nothing to report
+		do       func(path string) error
+		refused  bool
+		reported string // while it is open; "" when there is nothing to report
 	}{
-		"a book of everybody's":          {chmod("book.db", 0o606), true, "any user"},
-		"a folder of everybody's":        {chmod("", 0o777), true, "any user"},
-		"a folder like /tmp":             {chmod("", 0o777|os.ModeSticky), true, "any user"},
-		"a folder of a group's":          {both(chmod("", 0o770), chown(0, 1234, "")), false, "group 1234"},
-		"a book of a group's":            {both(chmod("book.db", 0o660), chown(0, 1234, "book.db")), false, "group 1234"},
-		"a folder of another user's":     {chown(1234, 1234, ""), false, "user 1234"},
-		"a restored book of another's":   {chown(1234, 1234, "book.db", "book.db-mark"), false, "user 1234"},
-		"a second name":                  {func(path string) error { return os.Link(path, path+".second") }, true, ""},
-		"a folder that a group may read": {both(chmod("", 0o750), chown(0, 1234, "")), false, ""},
-		"a folder of root's group":       {chmod("", 0o775), false, "group 0"},
-		"a parent of everybody's":        {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) }, false, "another folder in the place"},
-		"a parent like /tmp":             {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777|os.ModeSticky) }, false, ""},
-		"restored by root with cp":       {both(chmod("book.db", 0o644), chmod("", 0o755)), false, ""},
+		"a book that any user may write to":   {chmod("book.db", 0o606), true, "any user"},
+		"a folder that any user may write to": {chmod("", 0o777), true, "any user"},
+		"a folder like /tmp":                  {chmod("", 0o777|os.ModeSticky), true, "any user"},
+		"a folder of a group's":               {both(chmod("", 0o770), chown(0, 1234, "")), false, "group 1234"},
+		"a book of a group's":                 {both(chmod("book.db", 0o660), chown(0, 1234, "book.db")), false, "group 1234"},
+		"a folder of another user's":          {chown(1234, 1234, ""), false, "user 1234"},
+		"a restored book of another's":        {chown(1234, 1234, "book.db", "book.db-mark"), false, "user 1234"},
+		"a second name":                       {func(path string) error { return os.Link(path, path+".second") }, true, ""},
+		"a folder that a group may read":      {both(chmod("", 0o750), chown(0, 1234, "")), false, ""},
+		"a folder of root's group":            {chmod("", 0o775), false, "group 0"},
+		"a parent that any user may write to": {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777) }, false, "another folder in the place"},
+		"a parent like /tmp":                  {func(path string) error { return os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777|os.ModeSticky) }, false, ""},
+		"restored by root with cp":            {both(chmod("book.db", 0o644), chmod("", 0o755)), false, ""},
 		"systemd's private folder": {func(path string) error {
 			dir := filepath.Dir(path)
 			private := filepath.Join(filepath.Dir(dir), "private")
@@ -78,8 +78,8 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if told := b.Info().Exposed; !strings.Contains(told, tt.told) || (told == "") != (tt.told == "") {
-					t.Errorf("it is told: %s", told)
+				if reported := b.Info().Exposed; !strings.Contains(reported, tt.reported) || (reported == "") != (tt.reported == "") {
+					t.Errorf("it is reported: %s", reported)
 				}
 				Reserve(t, b, "a")
 				Close(t, b)
@@ -92,7 +92,7 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 			if after := contents(t, filepath.Dir(path)); !maps.Equal(after, before) {
 				t.Error("the refusal changed something")
 			}
-			if tt.told == "" {
+			if tt.reported == "" {
 				return
 			}
 			wantErr(t, err, netdb.ErrExposed)
@@ -100,8 +100,8 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 			opts := Options()
 			opts.ReadOnly = true
 			look := OpenAt(t, path, opts)
-			if told := look.Info().Exposed; !strings.Contains(told, tt.told) {
-				t.Errorf("a check tells: %q", told)
+			if reported := look.Info().Exposed; !strings.Contains(reported, tt.reported) {
+				t.Errorf("a check reports: %q", reported)
 			}
 		})
 	}
@@ -109,18 +109,18 @@ func TestG17WhoElseMayWrite(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "book.db")
 		b := OpenAt(t, path, Options())
 		Pool(t, b, "default", "10.8.64.0/24")
-		if told := b.Info().Exposed; told != "" {
-			t.Error(told)
+		if reported := b.Info().Exposed; reported != "" {
+			t.Error(reported)
 		}
 		if err := errors.Join(os.Link(path, path+".second"), os.Chmod(filepath.Dir(path), 0o777)); err != nil {
 			t.Fatal(err)
 		}
-		if told := b.Info().Exposed; !strings.Contains(told, "2 names") || !strings.Contains(told, "any user") {
-			t.Errorf("it is told: %q", told)
+		if reported := b.Info().Exposed; !strings.Contains(reported, "2 names") || !strings.Contains(reported, "any user") {
+			t.Errorf("it is reported: %q", reported)
 		}
 		Reserve(t, b, "a") // nothing is refused for that
 	})
-	t.Run("no book in a folder of everybody's", func(t *testing.T) {
+	t.Run("no book in a folder that any user may write to", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "open")
 		if err := errors.Join(os.Mkdir(dir, 0), os.Chmod(dir, 0o777)); err != nil {
 			t.Fatal(err)
@@ -148,7 +148,7 @@ func TestG17ADaemonWithAUserOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv(asNobody, "1")
+	t.Setenv(asOtherUser, "1")
 	for range 2 {
 		if reply := elsewhere(t, path); reply != "opened "+path {
 			t.Fatal(reply)
@@ -157,13 +157,13 @@ func TestG17ADaemonWithAUserOfItsOwn(t *testing.T) {
 	opts := Options()
 	opts.ReadOnly = true
 	look := OpenAt(t, path, opts)
-	if told := look.Info().Exposed; told != "" {
-		t.Errorf("a check tells: %s", told)
+	if reported := look.Info().Exposed; reported != "" {
+		t.Errorf("a check reports: %s", reported)
 	}
 	Close(t, look)
 	b := OpenAt(t, path, Options())
-	if told := b.Info().Exposed; !strings.Contains(told, "user 65534") {
-		t.Errorf("root is told: %q", told)
+	if reported := b.Info().Exposed; !strings.Contains(reported, "user 65534") {
+		t.Errorf("root is shown: %q", reported)
 	}
 	Close(t, b)
 	if out, err := exec.Command("find", dir, "-not", "-user", "nobody").CombinedOutput(); err != nil || len(out) > 0 {

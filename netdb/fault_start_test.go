@@ -14,8 +14,8 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// kept is what is on the disk while it has power.
-func kept(t *testing.T, d *faultfs.Disk) faultfs.Image {
+// powered is what is on the disk while it has power.
+func powered(t *testing.T, d *faultfs.Disk) faultfs.Image {
 	t.Helper()
 	image := make(faultfs.Image)
 	for _, part := range []string{"", "-wal", "-mark"} {
@@ -153,7 +153,7 @@ func TestL13OpeningOnADiskThatFails(t *testing.T) {
 			if !killed {
 				Close(t, l.book)
 			}
-			image := kept(t, l.disk)
+			image := powered(t, l.disk)
 			Close(t, l.book)
 			wanted := []string{"open book.db", "stat book.db", "read book.db", "stat book.db-wal", "stat book.db-journal",
 				"create book.db-shm", "stat book.db-shm", "truncate book.db-shm", "syncdir",
@@ -189,7 +189,7 @@ func TestL13ClosingOnADiskThatFails(t *testing.T) {
 	t.Parallel()
 	l.open(t)
 	l.work(t)
-	image := kept(t, l.disk)
+	image := powered(t, l.disk)
 	Close(t, l.book)
 	l.eachTrouble(t, image, []string{
 		"stat book.db", "write book.db", "sync book.db", "truncate book.db", "stat book.db-wal", "read book.db-wal",

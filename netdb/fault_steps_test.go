@@ -130,18 +130,18 @@ func (u *under) cycle(sandbox string) []step {
 // eager waits for no cooldown, so that a pool lasts for any number of lives.
 var eager = ipam.Policy{}
 
-// remembered wants the history to tell all that was reported as it happened.
+// remembered wants the history to have all that was reported as it happened.
 func (l *life) remembered() error {
-	told, err := l.book.History(ctx, ipam.Query{Limit: 1 << 20})
+	history, err := l.book.History(ctx, ipam.Query{Limit: 1 << 20})
 	if err != nil {
 		return err
 	}
-	slices.Reverse(told) // the newest is the first
-	told = slices.DeleteFunc(told, func(c ipam.Change) bool { return c.Subject != ipam.OfLease })
-	if !slices.EqualFunc(told, l.changes, func(a, b ipam.Change) bool {
+	slices.Reverse(history) // the newest is the first
+	history = slices.DeleteFunc(history, func(c ipam.Change) bool { return c.Subject != ipam.OfLease })
+	if !slices.EqualFunc(history, l.changes, func(a, b ipam.Change) bool {
 		return a.Rev == b.Rev && a.Addr == b.Addr && a.LeaseID == b.LeaseID && a.From == b.From && a.To == b.To
 	}) {
-		return fmt.Errorf("the history has %d changes that are not the %d that were made", len(told), len(l.changes))
+		return fmt.Errorf("the history has %d changes that are not the %d that were made", len(history), len(l.changes))
 	}
 	return nil
 }

@@ -27,15 +27,15 @@ import (
 // book and say what came of it, as another process.
 const openElsewhere = "NETDB_TEST_OPENS"
 
-// asNobody makes it do that as another user.
+// asOtherUser makes it do that as another user.
 const (
-	asNobody = "NETDB_TEST_AS_NOBODY"
-	nobody   = 65534
+	asOtherUser = "NETDB_TEST_AS_NOBODY"
+	nobody      = 65534
 )
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(openElsewhere); path != "" {
-		if os.Getenv(asNobody) != "" {
+		if os.Getenv(asOtherUser) != "" {
 			if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
 				fmt.Println(err)
 				os.Exit(1)
@@ -365,12 +365,12 @@ func flip(t *testing.T, path string, at int64, bits byte) {
 	}
 }
 
-// A taking takes files of an open book away. back puts them back; nil where nobody can.
+// A taking takes files of an open book away. back puts them back; nil where that is impossible.
 type taking struct {
 	take, back func(path string) error
-	// kept means that what was acknowledged lies at the path all the same, behind an
+	// remains means that what was acknowledged lies at the path all the same, behind an
 	// orderly stop, and behind a kill once the book has noticed.
-	kept bool
+	remains bool
 }
 
 func renamed(part string) taking {
@@ -380,7 +380,7 @@ func renamed(part string) taking {
 	}
 }
 
-func (tk taking) thatKeeps() taking { tk.kept = true; return tk }
+func (tk taking) thatKeeps() taking { tk.remains = true; return tk }
 
 // replacedBy puts something else in the place of a part, as mv does.
 func replacedBy(part, text string) taking {
@@ -455,7 +455,7 @@ func TestF16FilesTakenAway(t *testing.T) {
 				if past, err := b.History(ctx, ipam.Query{LeaseID: a.ID}); err != nil || len(past) != 1 {
 					t.Errorf("its history is %v, %v", past, err)
 				}
-				if tk.kept {
+				if tk.remains {
 					want(t, killed(t, path), a)
 				}
 			}
@@ -485,7 +485,7 @@ func TestF16FilesTakenAway(t *testing.T) {
 				}
 			}
 			switch {
-			case tk.kept:
+			case tk.remains:
 				if there["book.db-wal"] == "another file" {
 					if err := os.Remove(path + "-wal"); err != nil {
 						t.Fatal(err)

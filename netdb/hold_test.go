@@ -17,7 +17,7 @@ func noted(words string) ipam.Who {
 }
 
 // F12: what an operator holds is a fact of the row, durable, with words of its
-// own beside the evidence. Nobody but an operator moves it, by whatever verb, and
+// own beside the evidence. Only an operator moves it, by whatever verb, and
 // a quarantine that stands already can be held, too.
 func TestF12AHoldIsTheOperatorsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book.db")

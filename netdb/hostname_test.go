@@ -85,7 +85,7 @@ func TestABindToAnothersHostName(t *testing.T) {
 		t.Errorf("its own name: %v", err)
 	}
 	if _, err := b.Bind(ctx, who, other.ID, 0, ipam.Binding{HostInterface: "veth-b"}); err != nil {
-		t.Errorf("a name that is nobody's: %v", err)
+		t.Errorf("a name that no lease has: %v", err)
 	}
 }
 

@@ -17,29 +17,29 @@ func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	opts.Now = c.Now
 	reader := opts
 	reader.ReadOnly = true
-	told := func(b *netdb.Book, rebooted bool, when string) {
+	boots := func(b *netdb.Book, rebooted bool, when string) {
 		t.Helper()
 		if i := b.Info(); i.Rebooted != rebooted || i.BootID != c.BootID {
 			t.Errorf("%s: rebooted %v, boot %q", when, i.Rebooted, i.BootID)
 		}
 	}
 	b := OpenAt(t, path, opts)
-	told(b, false, "a new book")
+	boots(b, false, "a new book")
 	Pool(t, b, "default", "10.8.64.0/24")
 	held, cools, epoch := inState(t, b, ipam.Bound), Cool(t, b, Reserve(t, b, "b")), b.Epoch()
 	rev := b.Rev()
 	Close(t, b)
 	b = OpenAt(t, path, opts)
-	told(b, false, "a restart")
+	boots(b, false, "a restart")
 	Close(t, b)
 	c.Reboot("two", 24*time.Hour)
 	for range 2 { // a reader notes nothing
 		b = OpenAt(t, path, reader)
-		told(b, true, "a reader after a reboot")
+		boots(b, true, "a reader after a reboot")
 		Close(t, b)
 	}
 	b = OpenAt(t, path, opts)
-	told(b, true, "after a reboot")
+	boots(b, true, "after a reboot")
 	for _, was := range []*ipam.Lease{held, cools} {
 		if now, ok := b.At(was.Addr); !ok || now.State != was.State || now.ID != was.ID || now.Rev != was.Rev {
 			t.Errorf("the reboot made %+v of %+v", now, was)
@@ -50,7 +50,7 @@ func TestR11AnotherBootIsNotedAndFreesNothing(t *testing.T) {
 	}
 	Close(t, b)
 	b = OpenAt(t, path, opts)
-	told(b, false, "a restart in the new boot")
+	boots(b, false, "a restart in the new boot")
 }
 
 // A book whose write lock another process has opens all the same, and the boot is

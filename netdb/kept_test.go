@@ -138,7 +138,7 @@ func TestAKeptAddressIsForItsSandboxOnly(t *testing.T) {
 	}
 	usage(0, 2, 0)
 
-	// After a restart it is as before, and when nobody keeps it any more it is in its
+	// After a restart it is as before, and when no pool keeps it any more it is in its
 	// place in the order of reuse.
 	Close(t, b)
 	b = OpenAt(t, path, opts)
@@ -229,8 +229,8 @@ func TestAKeptAddressInACoolingPrefixWaitsForIt(t *testing.T) {
 	clock := NewClock()
 	b, _ := openWith(t, clock, "10.8.64.0/27")
 	prefix := ReservePrefix(t, b, "db", 29)
-	kept := prefix.Addr.Next()
-	p := keeping(t, b, "10.8.64.0/27", ipam.Kept{Sandbox: "db", Address: kept})
+	reserved := prefix.Addr.Next()
+	p := keeping(t, b, "10.8.64.0/27", ipam.Kept{Sandbox: "db", Address: reserved})
 	cools := Cool(t, b, prefix)
 	for range 2 { // before the cooldown is over, and behind it, while its row is there
 		l, err := takeKept(b, p, "db", "db", "eth0")
@@ -244,10 +244,10 @@ func TestAKeptAddressInACoolingPrefixWaitsForIt(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	l, err := takeKept(b, p, "db", "db", "eth0")
-	if err != nil || l.Addr != kept || l.PrefixLen != 0 {
+	if err != nil || l.Addr != reserved || l.PrefixLen != 0 {
 		t.Fatal(l, err)
 	}
-	if again, err := b.Lease(l.ID); err != nil || again.Addr != kept {
+	if again, err := b.Lease(l.ID); err != nil || again.Addr != reserved {
 		t.Error(again, err)
 	}
 }

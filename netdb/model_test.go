@@ -308,7 +308,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				l, err := b.ReleaseAt(ctx, reconciler, e.id, e.rev, nil)
 				move(l, err, e, ipam.Releasing)
 			},
-			"set aside": func(t *rapid.T) {
+			"quarantined": func(t *rapid.T) {
 				_, e := some(t, ipam.Releasing)
 				l, err := b.Withhold(ctx, watchdog, e.id, e.rev, evidence)
 				move(l, err, e, ipam.Quarantined)

@@ -53,7 +53,7 @@ func TestF6APanicInACommit(t *testing.T) {
 					Reserve(t, b, fmt.Sprint("before", i))
 				}
 			}
-			kept, _ := b.Usage()
+			usage, _ := b.Usage()
 			unlock := lockOut(t, path)
 			var all sync.WaitGroup
 			var panics, refused atomic.Int64
@@ -81,7 +81,7 @@ func TestF6APanicInACommit(t *testing.T) {
 				t.Errorf("%d callers met the panic and %d were refused, of %d", panics.Load(), refused.Load(), callers)
 			}
 			reserved := func() int { u, _ := b.Usage(); return u[0].ByState[ipam.Reserved] }
-			if n := reserved() - kept[0].ByState[ipam.Reserved]; (n == callers) != want.durable || (n == 0) == want.durable {
+			if n := reserved() - usage[0].ByState[ipam.Reserved]; (n == callers) != want.durable || (n == 0) == want.durable {
 				t.Errorf("%d of %d are reserved", n, callers)
 			}
 			if point == "prune" && b.Info().Growing == nil {

@@ -46,9 +46,9 @@ func (l *life) filled(t *testing.T, leases int) (killed, stopped faultfs.Image) 
 		_, err := l.book.Bind(ctx, client, a.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "n", ID: a.ID}}})
 		l.done(t, err)
 	}
-	killed = kept(t, l.disk)
+	killed = powered(t, l.disk)
 	Close(t, l.book)
-	return killed, kept(t, l.disk)
+	return killed, powered(t, l.disk)
 }
 
 // upgraded is the options of a build with one more migration.
@@ -155,7 +155,7 @@ func TestL14AnUpgradeOnADiskThatFails(t *testing.T) {
 			t.Error(err)
 		}
 		if err != nil {
-			if _, err := l.whole(t.TempDir(), kept(t, l.disk), next, known, changes); err != nil {
+			if _, err := l.whole(t.TempDir(), powered(t, l.disk), next, known, changes); err != nil {
 				t.Error(err)
 			}
 			return true, struck

@@ -127,7 +127,7 @@ func TestSetAsideAndCleared(t *testing.T) {
 	}
 }
 
-// Withholding ignores the quarantine's share of the pool: nobody was going to
+// Withholding ignores the quarantine's share of the pool: it was not going to
 // get the address anyway.
 func TestSetAsideBeyondTheShare(t *testing.T) {
 	b := OpenAt(t, t.TempDir()+"/book.db", Options())

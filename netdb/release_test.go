@@ -90,7 +90,7 @@ func TestVerbsAtARevision(t *testing.T) {
 					refuse(err, ipam.ErrStale)
 					_, err = tt.do(b, who, l.ID, l.Rev+1, nil)
 					refuse(err, ipam.ErrStale)
-					_, err = tt.do(b, who, nobodys, l.Rev, nil)
+					_, err = tt.do(b, who, foreignID, l.Rev, nil)
 					refuse(err, ipam.ErrNotFound)
 					if !legal(a) {
 						_, err = tt.do(b, who, l.ID, l.Rev, nil)

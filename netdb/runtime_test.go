@@ -14,7 +14,7 @@ import (
 func TestNoteRuntime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		holds func(*testing.T, *netdb.Book)
-		kept  bool
+		stays bool
 	}{
 		"an empty book":        {func(*testing.T, *netdb.Book) {}, false},
 		"a reservation":        {func(t *testing.T, b *netdb.Book) { Reserve(t, b, "a") }, false},
@@ -38,7 +38,7 @@ func TestNoteRuntime(t *testing.T) {
 				t.Errorf("the same again: %v, at %d after %d", err, b.Rev(), rev)
 			}
 			err, want := b.NoteRuntime(ctx, watchdog, "two", false), "two"
-			if tt.kept {
+			if tt.stays {
 				wantErr(t, err, ipam.ErrOtherRuntime)
 				want = "one"
 			} else if err != nil || b.Rev() != rev+1 {

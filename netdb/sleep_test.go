@@ -101,9 +101,9 @@ func TestASleepStaysWithItsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = OpenAt(t, path, Options())
-	kept := b.Sleep(l.ID)
-	if kept == nil || kept.Mode != ipam.Freeze || kept.Wake.String() != "tcp to 80 from 10.8.64.0/24" || kept.Rev != l.Rev {
-		t.Fatalf("after a restart: %+v", kept)
+	stored := b.Sleep(l.ID)
+	if stored == nil || stored.Mode != ipam.Freeze || stored.Wake.String() != "tcp to 80 from 10.8.64.0/24" || stored.Rev != l.Rev {
+		t.Fatalf("after a restart: %+v", stored)
 	}
 	for _, do := range []func() (*ipam.Lease, error){
 		func() (*ipam.Lease, error) { return b.Resume(ctx, client, l.ID, 0) },
@@ -381,7 +381,7 @@ func TestZ10LateAcknowledgementsChangeNothing(t *testing.T) {
 		t.Helper()
 		rev := b.Rev()
 		for what, err := range map[string]error{
-			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "told again": second(b.Announce(ctx, reconciling, l.ID, flight)),
+			"taken on": second(b.TakeOn(ctx, reconciling, l.ID, flight)), "announced again": second(b.Announce(ctx, reconciling, l.ID, flight)),
 			"woken": second(b.Land(ctx, reconciling, l.ID, flight, ipam.Woken, "")), "refused": second(b.Land(ctx, reconciling, l.ID, flight, ipam.Refused, "no")),
 		} {
 			if !errors.Is(err, want) {

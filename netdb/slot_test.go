@@ -18,7 +18,7 @@ import (
 
 var slotting = ipam.Who{Actor: ipam.ByAllocator, Peer: "test", Reason: ipam.SlotReserved}
 
-// warm makes the first pool of a book keep slots; mtu tells one spec from another.
+// warm makes the first pool of a book keep slots; mtu distinguishes one spec from another.
 func warm(t *testing.T, b *netdb.Book, strategy string, mtu int) *ipam.Pool {
 	t.Helper()
 	spec := b.Pools()[0].PoolSpec
@@ -283,7 +283,7 @@ func TestSlotsEndWithTheirPool(t *testing.T) {
 	}
 }
 
-// A broken slot is released with its reason, and given to nobody.
+// A broken slot is released with its reason, and given to none.
 func TestABrokenSlotIsNotGiven(t *testing.T) {
 	b := Open(t)
 	warm(t, b, "", 1400)

@@ -170,7 +170,7 @@ func stateOf(b *netdb.Book) string {
 // A pool costs what its leases do, however large it is.
 func TestALargePoolCostsNoMore(t *testing.T) {
 	const leases = 200
-	kept := make(map[string]int)
+	entries := make(map[string]int)
 	for _, prefix := range []string{"10.8.64.0/24", "10.0.0.0/8", "fd00:8::/64"} {
 		b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), Options())
 		p := Pool(t, b, "default", prefix)
@@ -179,10 +179,10 @@ func TestALargePoolCostsNoMore(t *testing.T) {
 			last = Reserve(t, b, fmt.Sprint(i))
 		}
 		Cool(t, b, last)
-		kept[prefix] = netdb.Entries(b, p.UID)
+		entries[prefix] = netdb.Entries(b, p.UID)
 	}
-	if n := kept["10.8.64.0/24"]; n < leases || kept["10.0.0.0/8"] != n || kept["fd00:8::/64"] != n {
-		t.Errorf("entries in memory: %v", kept)
+	if n := entries["10.8.64.0/24"]; n < leases || entries["10.0.0.0/8"] != n || entries["fd00:8::/64"] != n {
+		t.Errorf("entries in memory: %v", entries)
 	}
 }
 

@@ -173,7 +173,7 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 	l.open(t)
 	Pool(t, l.book, "default", "10.8.64.0/24")
 	a := Reserve(t, l.book, "a")
-	kept := func() int {
+	stored := func() int {
 		past, err := l.book.History(ctx, ipam.Query{Limit: 10_000})
 		if err != nil {
 			t.Fatal(err)
@@ -190,8 +190,8 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.change(t, a.ID, 200)
-	if i := l.book.Info(); i.Growing == nil || i.ReadOnly != nil || kept() < 300 {
-		t.Errorf("of a history of %d changes the book says %v, and that it cannot be written: %v", kept(), i.Growing, i.ReadOnly)
+	if i := l.book.Info(); i.Growing == nil || i.ReadOnly != nil || stored() < 300 {
+		t.Errorf("of a history of %d changes the book says %v, and that it cannot be written: %v", stored(), i.Growing, i.ReadOnly)
 	}
 	if err := l.book.Tidy(ctx); err == nil {
 		t.Error("pruned what cannot be")
@@ -199,8 +199,8 @@ func TestAHistoryThatCannotBePruned(t *testing.T) {
 	if _, err := db.Exec(`DROP TRIGGER kept`); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.book.Tidy(ctx); err != nil || l.book.Info().Growing != nil || kept() > 100 {
-		t.Errorf("once it can be pruned: %v, %d changes", err, kept())
+	if err := l.book.Tidy(ctx); err != nil || l.book.Info().Growing != nil || stored() > 100 {
+		t.Errorf("once it can be pruned: %v, %d changes", err, stored())
 	}
 }
 

@@ -256,7 +256,7 @@ func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 	}
 }
 
-// The rest of a former gateway is nobody's own: the sandbox that had the address before, or a
+// The rest of a former gateway belongs to no sandbox: the sandbox that had the address before, or a
 // delegated prefix with it, waits for it as any other.
 func TestAFormerGatewayIsNotItsFormerOwners(t *testing.T) {
 	for _, bits := range []int{0, 28} {
