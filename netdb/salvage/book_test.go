@@ -68,7 +68,7 @@ func TestL13Salvage(t *testing.T) {
 
 // One page at a time is destroyed: every lease comes back, from its own row or
 // from the history; without a history those on other pages do, on both sides
-// of the broken one. Where the page told which tables there are, nothing does,
+// of the broken one. Where the page had which tables there are, nothing does,
 // and that is said.
 func TestL13SalvageAroundABrokenPage(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -89,7 +89,7 @@ func TestL13SalvageAroundABrokenPage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read, blind := 0, 0
+			read, unread := 0, 0
 			for at := 4096; at < len(whole); at += 4096 {
 				broken := slices.Clone(whole)
 				clear(broken[at : at+4096])
@@ -108,14 +108,14 @@ func TestL13SalvageAroundABrokenPage(t *testing.T) {
 				case len(gone) <= tt.most:
 					read++
 				case len(s.Leases) == 0:
-					blind++
+					unread++
 				default:
 					t.Errorf("page %d: lost %v; problems %q", at/4096+1, gone, s.Problems)
 				}
 			}
-			t.Logf("of %d broken books %d were read", read+blind, read)
-			if read < 3*blind { // the tables are described in four pages of eighteen, however many leases there are
-				t.Errorf("%d pages took everything with them, %d did not", blind, read)
+			t.Logf("of %d broken books %d were read", read+unread, read)
+			if read < 3*unread { // the tables are described in four pages of eighteen, however many leases there are
+				t.Errorf("%d pages took everything with them, %d did not", unread, read)
 			}
 		})
 	}
