@@ -55,8 +55,8 @@ func TestRemovalOfOrphans(t *testing.T) {
 			b := newScene(t, d, o)
 			_, signals := b.run("a", "c1", trap("exit 0"))
 			b.record("a", "c2")
-			b.run("somebody", "c3", trap("exit 0"))
-			l, other := b.lease("a", "c1"), b.lease("somebody", "c3")
+			b.run("bystander", "c3", trap("exit 0"))
+			l, other := b.lease("a", "c1"), b.lease("bystander", "c3")
 			o.Set("gone", "a")
 			swept := b.sweep()
 			if len(swept.Orphans) != 1 || !swept.Orphans[0].Removed || !swept.Orphans[0].Listed {

@@ -25,17 +25,17 @@ func TestAValidAnswerBeginsTheGraceAnew(t *testing.T) {
 	o.Set("valid", "a")
 	b.record("a", "c1")
 	l := b.lease("a", "c1")
-	asked, kept := 0, 0
+	asked, stayed := 0, 0
 	for range 10 {
 		swept, err := b.Sweep(ctx)
 		b.check(err)
 		if len(swept.Orphans) > 0 {
 			t.Fatalf("orphans: %+v", swept.Orphans)
 		}
-		asked, kept = asked+swept.Asked, kept+swept.Kept
+		asked, stayed = asked+swept.Asked, stayed+swept.Kept
 	}
-	if asked != 5 || kept != 5 || o.Looks() != 5 || o.Lists() != 11 {
-		t.Errorf("asked %d times, kept %d times; the owner answered %d look-ups and %d lists", asked, kept, o.Looks(), o.Lists())
+	if asked != 5 || stayed != 5 || o.Looks() != 5 || o.Lists() != 11 {
+		t.Errorf("asked %d times, kept %d times; the owner answered %d look-ups and %d lists", asked, stayed, o.Looks(), o.Lists())
 	}
 	b.wantNotes()
 	if now, err := b.book.Lease(l.ID); err != nil || now.Rev != l.Rev || now.State != ipam.Bound {
@@ -53,7 +53,7 @@ func TestW5LookupsAreCounted(t *testing.T) {
 		for i := range 500 {
 			dead = append(dead, fmt.Sprintf("dead-%d", i))
 		}
-		for _, name := range append([]string{"u1", "u2", "u3", "somebody"}, dead...) {
+		for _, name := range append([]string{"u1", "u2", "u3", "bystander"}, dead...) {
 			d.Create(t, ctrdtest.Spec{Namespace: space, ID: name, Labels: labelled(name)})
 		}
 		o.Set("gone", dead...)
@@ -116,7 +116,7 @@ func TestAnEmptyListIsAnAlarm(t *testing.T) {
 	d := ctrdtest.Start(t, ctrdtest.V2)
 	o := ownertest.Start(t)
 	b := newScene(t, d, o)
-	o.Forget("somebody")
+	o.Forget("bystander")
 	if swept, err := b.Sweep(ctx); err != nil || len(swept.Orphans) != 0 {
 		t.Fatalf("an empty list, and none asked for: %+v, %v", swept, err)
 	}

@@ -147,7 +147,7 @@ func (l *lines) count(what string) int {
 func newScene(t *testing.T, d *ctrdtest.Daemon, o *ownertest.Owner, change ...func(*orphans.Config)) *scene {
 	t.Helper()
 	b := &scene{T: t, d: d, o: o, log: &lines{to: t.Output()}}
-	b.o.Set("valid", "somebody") // so that the list is not empty
+	b.o.Set("valid", "bystander") // so that the list is not empty
 	var err error
 	b.owner, err = owner.New(owner.Config{Socket: b.o.Socket, Timeout: soon})
 	b.check(err)
