@@ -95,7 +95,7 @@ func TestPackage(t *testing.T) {
 	t.Run("has a manual without a warning", func(t *testing.T) { pages(t, root) })
 	t.Run("completes in bash", func(t *testing.T) { completions(t, root) })
 	t.Run("has a configuration that changes nothing", func(t *testing.T) { configuration(t, root) })
-	t.Run("goes where make install is told", func(t *testing.T) { install(t, first, tmp) })
+	t.Run("goes where DESTDIR says", func(t *testing.T) { install(t, first, tmp) })
 	t.Run("has a package beside it for callers of CNI", func(t *testing.T) { plugin(t, first, second) })
 	t.Run("has a package beside it for Docker", func(t *testing.T) { driver(t, first, second) })
 	t.Run("is installed and upgraded and purged, F32 from a mount too", func(t *testing.T) { live(t, here, tmp, pkg) })
@@ -295,8 +295,8 @@ func install(t *testing.T, tree, tmp string) {
 		t.Fatal(err)
 	}
 	run(t, tree, "make", "-s", "install", "DESTDIR="+dest)
-	if kept, err := os.ReadFile(mine); err != nil || string(kept) != "# mine\n" {
-		t.Errorf("the configuration became %q, %v", kept, err)
+	if present, err := os.ReadFile(mine); err != nil || string(present) != "# mine\n" {
+		t.Errorf("the configuration became %q, %v", present, err)
 	}
 	unit, err := os.ReadFile(filepath.Join(dest, "usr/local/lib/systemd/system/ipamd.service"))
 	if err != nil || !bytes.Contains(unit, []byte("ExecStart=/usr/local/sbin/ipamd run\n")) {
