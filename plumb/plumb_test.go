@@ -198,7 +198,7 @@ func TestM1RoutesOfAnotherSpec(t *testing.T) {
 		}
 		w.whole(t)
 	}
-	// One that somebody else made is in the way.
+	// One that another made is in the way.
 	w.guest.Exec("ip", "route", "replace", "default", "via", "10.8.64.3")
 	w.guest.Exec("ip", "-6", "route", "replace", "default", "via", "fd08::3")
 	if _, err := w.make(t, w.spec); err != nil {

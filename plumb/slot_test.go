@@ -33,7 +33,7 @@ func (w *world) noSlot(t *testing.T, runner string, s Spec) (err error) {
 	return err
 }
 
-// A slot is made and listed, and is made whole again after somebody changed it. Taken down
+// A slot is made and listed, and is made whole again after it was changed. Taken down
 // it leaves nothing, also asked twice.
 func TestASlotIsMadeAndTakenDown(t *testing.T) {
 	t.Parallel()
