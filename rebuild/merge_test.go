@@ -76,11 +76,11 @@ func TestMerge(t *testing.T) {
 		"the sandbox has another address now":          {"2 a bound x", "3 b bound x", nil, "3 b bound x book, 2 a bound x backup", ""},
 		"it rests there after another's lease":         {"2 a paused x", "2 b cooling y", []string{"b"}, "2 a paused x backup", "2 b"},
 		"it rests there after another's, and it ended": {"2 a paused x", "2 b cooling y", []string{"a", "b"}, "2 b cooling y book", "2 a"},
-		"two rests":                                      {"2 a cooling x", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
-		"a stranger's, that another rested with":         {"2 a quarantined", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
-		"the same sandbox had it again, and it rests":    {"2 a paused x", "2 b cooling x", []string{"b"}, "2 b cooling x book", "2 a"},
-		"a rest, and a stranger is seen since":           {"2 a cooling x", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
-		"nobody is known by either, and it rested there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
+		"two rests":                                        {"2 a cooling x", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
+		"a stranger's, that another rested with":           {"2 a quarantined", "2 b cooling y", []string{"b"}, "2 b cooling y book", "2 a"},
+		"the same sandbox had it again, and it rests":      {"2 a paused x", "2 b cooling x", []string{"b"}, "2 b cooling x book", "2 a"},
+		"a rest, and a stranger is seen since":             {"2 a cooling x", "2 b quarantined", nil, "2 b quarantined book", "2 a"},
+		"no owner is known by either, and it cooled there": {"2 a cooling x", "", nil, "2 a cooling x backup", ""},
 	} {
 		t.Run(name, c.test)
 	}

@@ -130,7 +130,7 @@ func (r *runner) end(i int) error {
 	return err
 }
 
-// rest has what nobody lives with be cleared, and what cools be free.
+// rest has what no workload lives with be cleared, and what cools be free.
 func (r *runner) rest(pools []*ipam.Pool) error {
 	ctx := context.Background()
 	leases, _ := r.book.Leases()

@@ -178,14 +178,14 @@ func (v *verdict) judge(dir string, cfg config.Config, image faultfs.Image) (err
 		}
 	}
 	switch {
-	case len(leases) == 2 && reserved == 2: // nobody lives, so a new one has none
+	case len(leases) == 2 && reserved == 2: // no workload lives, so a new one has none
 		v.before++
 		return nil
 	case len(leases) != v.want || reserved > 0:
 		return fmt.Errorf("half of it: %d rows, %d of them reserved", len(leases), reserved)
 	}
 	v.after++
-	if kept, err := os.ReadFile(filepath.Join(dir, v.aside)); err != nil || !bytes.Equal(kept, v.old) {
+	if moved, err := os.ReadFile(filepath.Join(dir, v.aside)); err != nil || !bytes.Equal(moved, v.old) {
 		return fmt.Errorf("the old book is not %s: %w", v.aside, err)
 	}
 	return nil
