@@ -27,7 +27,7 @@ func TestBrakes(t *testing.T) {
 	// The machine was booted since: no namespace of before is there.
 	before := func(l *ipam.Lease) { kernels(l); l.Plug = ipam.Plug{Boot: "before", Index: 7, Inode: 4026532000} }
 	rebooted := func(a string) []line { return []line{lease(a, bound, "G", before), overdue(a)} }
-	aside := func(w *world) {
+	byHand := func(w *world) {
 		lease("10.8.64.9", quarantine, "")(w)
 		dim("10.8.64.9", 2, 15*time.Minute)(w)
 	}
@@ -54,7 +54,7 @@ func TestBrakes(t *testing.T) {
 		"the proof of another runtime is none":   {[]line{other, many(2, proven), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"nor does it end reservations":           {[]line{other, many(2, late), anotherRuntime}, 0, 0, 2, "another runtime answers"},
 		"and a plan cannot confirm it":           {[]line{other, many(2, gone), anotherRuntime, confirmed}, 0, 0, 2, "another runtime answers"},
-		"nor does it end a quarantine":           {[]line{other, aside, anotherRuntime}, 0, 0, 1, "another runtime answers"},
+		"nor does it end a quarantine":           {[]line{other, byHand, anotherRuntime}, 0, 0, 1, "another runtime answers"},
 		"what it shows keeps addresses":          {[]line{lives("c1", "A", "10.8.64.2"), anotherRuntime}, 0, 0, 0, ""},
 		"an empty list, of what no runtime has":  {[]line{lease("10.8.64.99", bound, "G", kernels), overdue("10.8.64.99")}, 1, 0, 0, ""},
 		"and six of those are as many as others": {[]line{many(6, func(a string) []line { return []line{lease(a, bound, "G", kernels), overdue(a)} })}, 0, 0, 6, "6 of 6 open leases"},

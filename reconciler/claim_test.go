@@ -9,22 +9,22 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// told is the evidence of a quarantine: what the lines show.
-func told(lines ...line) func(*ipam.Lease) {
+// showing is the evidence of a quarantine: what the lines show.
+func showing(lines ...line) func(*ipam.Lease) {
 	w := worldOf(lines...)
 	return func(l *ipam.Lease) { l.Evidence = evidence(w.census.Seen[l.Addr]) }
 }
 
-// held is told with an operator's hold on top.
+// held is showing with an operator's hold on top.
 func held(lines ...line) func(*ipam.Lease) {
 	return func(l *ipam.Lease) {
-		told(lines...)(l)
+		showing(lines...)(l)
 		setAside(l)
 	}
 }
 
 // A claim that is older than a quarantine waits for a person, unless the
-// quarantine is about nobody but the claimant. Such a one is made while the
+// quarantine is about none but the claimant. Such a one is made while the
 // runtime is silent; or before its sandbox's first pass.
 func TestClaimOlderThanAQuarantine(t *testing.T) {
 	const a2 = "10.8.64.2"
@@ -39,27 +39,27 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 		now      []line
 		adopt    bool
 	}{
-		"seen on its port, then and now":          {told(wire), "", []line{its(), wire}, true},
-		"and by a neighbour and a probe":          {told(wire, seen(neighbour, a2), seen(census.Probe, a2)), "", []line{its(), wire, seen(neighbour, a2)}, true},
-		"not on the wire any more":                {told(wire), "", []line{its()}, false},
-		"nor does it run yet":                     {told(wire), "", []line{its(task(""))}, false},
-		"its container was the evidence":          {told(its(task(""))), "", []line{its(), wire}, true},
-		"of an incarnation that no label named":   {told(its()), "", []line{its(as("one")), wire}, true},
-		"on another port":                         {told(seen(netns, a2, port("veth9"))), "", []line{its(), wire}, false},
-		"on two ports now":                        {told(wire), "", []line{its(), wire, seen(netns, a2, port("veth9"))}, false},
-		"on the wire, and it has stopped":         {told(wire), "", []line{its(ended), wire}, false},
-		"on the wire, and it never ran":           {told(wire), "", []line{its(task("")), wire}, false},
-		"another claimed it then":                 {told(its(), container("c2", owner("B"), ip(a2))), "", []line{its()}, false},
-		"another incarnation claimed it then":     {told(its(as("two"))), "", []line{its(as("one"))}, false},
-		"a container without owner was there":     {told(container("c3", ip(a2))), "", []line{its()}, false},
-		"the host has it":                         {told(wire), "", []line{its(), wire, seen(host, a2)}, false},
-		"the host had it":                         {told(seen(host, a2)), "", []line{its()}, false},
-		"an operator set it aside":                {held(wire), "", []line{its()}, false},
-		"a rebuild kept it back":                  {told(seen(census.Book, a2)), "", []line{its()}, false},
-		"somebody held it before":                 {told(wire), "B", []line{its(), wire}, false},
-		"evidence that nobody can read":           {func(l *ipam.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
+		"seen on its port, then and now":          {showing(wire), "", []line{its(), wire}, true},
+		"and by a neighbour and a probe":          {showing(wire, seen(neighbour, a2), seen(census.Probe, a2)), "", []line{its(), wire, seen(neighbour, a2)}, true},
+		"not on the wire any more":                {showing(wire), "", []line{its()}, false},
+		"nor does it run yet":                     {showing(wire), "", []line{its(task(""))}, false},
+		"its container was the evidence":          {showing(its(task(""))), "", []line{its(), wire}, true},
+		"of an incarnation that no label named":   {showing(its()), "", []line{its(as("one")), wire}, true},
+		"on another port":                         {showing(seen(netns, a2, port("veth9"))), "", []line{its(), wire}, false},
+		"on two ports now":                        {showing(wire), "", []line{its(), wire, seen(netns, a2, port("veth9"))}, false},
+		"on the wire, and it has stopped":         {showing(wire), "", []line{its(ended), wire}, false},
+		"on the wire, and it never ran":           {showing(wire), "", []line{its(task("")), wire}, false},
+		"another claimed it then":                 {showing(its(), container("c2", owner("B"), ip(a2))), "", []line{its()}, false},
+		"another incarnation claimed it then":     {showing(its(as("two"))), "", []line{its(as("one"))}, false},
+		"a container without owner was there":     {showing(container("c3", ip(a2))), "", []line{its()}, false},
+		"the host has it":                         {showing(wire), "", []line{its(), wire, seen(host, a2)}, false},
+		"the host had it":                         {showing(seen(host, a2)), "", []line{its()}, false},
+		"an operator quarantined it":              {held(wire), "", []line{its()}, false},
+		"a rebuild quarantined it":                {showing(seen(census.Book, a2)), "", []line{its()}, false},
+		"another held it before":                  {showing(wire), "B", []line{its(), wire}, false},
+		"evidence that cannot be read":            {func(l *ipam.Lease) { l.Evidence = json.RawMessage(`{"witness":1}`) }, "", []line{its()}, false},
 		"evidence of nothing":                     {func(l *ipam.Lease) { l.Evidence = json.RawMessage(`[]`) }, "", []line{its()}, false},
-		"a younger claim, and a stranger's port":  {told(seen(netns, a2, port("veth9"))), "", []line{its(since(time.Minute)), wire}, true},
+		"a younger claim, and a stranger's port":  {showing(seen(netns, a2, port("veth9"))), "", []line{its(since(time.Minute)), wire}, true},
 		"a younger claim, and an operator's word": {held(wire), "", []line{its(since(time.Minute))}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestDiagnose(t *testing.T) {
 		"a stranger on a cooling one": {func(w *World) {
 			w.Leases, w.Census = []*ipam.Lease{lease(ipam.Cooling, 0)}, sighting(two)
 		}, []string{"foreign 10.8.64.2"}, ""},
-		"somebody on the gateway": {func(w *World) { w.Census = sighting(netip.MustParseAddr("10.8.64.1")) }, nil, ""},
+		"a workload on the gateway": {func(w *World) { w.Census = sighting(netip.MustParseAddr("10.8.64.1")) }, nil, ""},
 		"quarantined": {func(w *World) {
 			w.Leases, w.Census = []*ipam.Lease{lease(ipam.Quarantined, 0)}, sighting(two)
 		}, []string{"quarantined 10.8.64.2"}, "seen_on_wire"},
@@ -54,7 +54,7 @@ func TestDiagnose(t *testing.T) {
 		"bound and unseen":                    {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Bound, 0)} }, []string{"bound_unseen 10.8.64.2"}, `"a"`},
 		"paused and unseen":                   {func(w *World) { w.Leases = []*ipam.Lease{lease(ipam.Paused, 24*time.Hour)} }, nil, ""},
 		"bound and seen":                      {func(w *World) { w.Leases, w.Census = []*ipam.Lease{lease(ipam.Bound, 0)}, sighting(two) }, nil, ""},
-		"bound, unseen, a witness silent":     {func(w *World) { w.Leases, w.Census = []*ipam.Lease{lease(ipam.Bound, 0)}, blind() }, nil, ""},
+		"bound, unseen, a witness silent":     {func(w *World) { w.Leases, w.Census = []*ipam.Lease{lease(ipam.Bound, 0)}, silentCensus() }, nil, ""},
 		"bound, and a stranger is on it":      {strangerOn(lease(ipam.Bound, 0), sighting(two)), []string{"conflict 10.8.64.2"}, "under another on veth1"},
 		"releasing, and a stranger":           {strangerOn(lease(ipam.Releasing, 0), sighting(two)), []string{"conflict 10.8.64.2"}, ""},
 		"cooling is the foreign one's row":    {strangerOn(lease(ipam.Cooling, 0), sighting(two)), []string{"foreign 10.8.64.2"}, ""},

@@ -44,7 +44,7 @@ func TestClearAsksOnceMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := plain(t)
-			y.aside("10.8.64.9")
+			y.quarantineByHand("10.8.64.9")
 			for range 2 {
 				y.pass()
 				y.minutes(8)
@@ -63,7 +63,7 @@ func TestClearAsksOnceMore(t *testing.T) {
 	}
 }
 
-// P7: an address that an operator set aside and cleared after the plan is not
+// P7: an address that an operator quarantined and cleared after the plan is not
 // quarantined by that plan.
 func TestQuarantineIsOfTheRowThatWasSeen(t *testing.T) {
 	y := plain(t)

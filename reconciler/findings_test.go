@@ -19,10 +19,10 @@ func (w *world) asWorld() World {
 		Blockers: func(*ipam.Lease) []string { return nil }, Now: w.now}
 }
 
-// full is a world whose last pass could not set addr aside.
+// full is a world whose last pass could not quarantine addr.
 func full(addr string) func(*World) {
 	return func(w *World) {
-		w.Last = &Report{Findings: []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not set aside", Since: boot.Wall, Repair: "ipamctl quarantine ls"}}}
+		w.Last = &Report{Findings: []Finding{{Kind: quarantineFull, Addr: netip.MustParseAddr(addr), Detail: "it is not quarantined", Since: boot.Wall, Repair: "ipamctl quarantine ls"}}}
 	}
 }
 
@@ -73,7 +73,7 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"releasing, blocked": {lines{lease(a2, releasing, "A", age(2*time.Hour), ipamtest.Records("c1"))}, func(w *World) {
 			w.Blockers = func(l *ipam.Lease) []string { return []string{"container default/c1 is there", "port veth1"} }
 		}, []string{"releasing_stuck 10.8.64.2"}, "not confirmed: container default/c1 is there; port veth1", "ipamctl show"},
-		"releasing, nobody knows why": {lines{lease(a2, releasing, "A", age(2*time.Hour))}, func(w *World) {
+		"releasing, for an unknown reason": {lines{lease(a2, releasing, "A", age(2*time.Hour))}, func(w *World) {
 			w.Blockers = func(*ipam.Lease) []string { return nil }
 		}, []string{"releasing_stuck 10.8.64.2"}, "is not confirmed", "ipamctl show"},
 
@@ -91,11 +91,11 @@ func TestDiagnoseWorkloads(t *testing.T) {
 		"a bound one is missed since a while": {lines{lease(a2, bound, "A", ipamtest.Records("c1"))}, func(w *World) {
 			w.Last = &Report{AbsentSince: map[string]time.Time{"lease of " + a2: boot.Wall.Add(-time.Minute)}}
 		}, []string{"bound_unseen 10.8.64.2"}, `no witness sees sandbox "A"`, "ipamctl show"},
-		"one that was not set aside":    {lines{seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
-		"one that cools, not set aside": {lines{lease(a2, cooling, "B"), seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
-		"one that is not seen any more": {nil, full(a2), nil, "", ""},
-		"one that was set aside since":  {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
-		"one that somebody holds since": {lines{lease(a2, bound, "A", ipamtest.Records("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
+		"one that was not quarantined":    {lines{seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that cools, not quarantined": {lines{lease(a2, cooling, "B"), seen(netns, a2)}, full(a2), []string{"foreign 10.8.64.2", "quarantine_full 10.8.64.2"}, "", "whois"},
+		"one that is not seen any more":   {nil, full(a2), nil, "", ""},
+		"one that was quarantined since":  {lines{lease(a2, quarantine, ""), seen(netns, a2)}, full(a2), []string{"quarantined 10.8.64.2"}, "", "whois"},
+		"one that another holds since":    {lines{lease(a2, bound, "A", ipamtest.Records("c1")), container("c1", owner("A"), ip(a2), runs)}, full(a2), nil, "", ""},
 		"another finding of the pass before": {lines{lease(a2, bound, "A", ipamtest.Records("c1")), container("c1")}, func(w *World) {
 			w.Last = &Report{Findings: []Finding{{Kind: "foreign", Addr: netip.MustParseAddr(a2)}}}
 		}, nil, "", ""},

@@ -80,7 +80,7 @@ func newYard(t *testing.T, opts netdb.Options, prefix string) *yard {
 	return y
 }
 
-// wire is a Prober that nobody answers.
+// wire is a Prober that is not answered.
 type wire struct{ asked []netip.Addr }
 
 func (w *wire) Probe(_ context.Context, a netip.Addr) error { w.asked = append(w.asked, a); return nil }
@@ -174,7 +174,7 @@ func (y *yard) hold(sandbox, container string) *ipam.Lease {
 	return l
 }
 
-func (y *yard) aside(addr string) *ipam.Lease {
+func (y *yard) quarantineByHand(addr string) *ipam.Lease {
 	y.t.Helper()
 	l, err := y.book.Quarantine(ctx, netdbtest.Who(ipam.ByAllocator, "seen_on_wire"), netip.MustParseAddr(addr), evidenceOf(netns))
 	if err != nil {
@@ -237,10 +237,10 @@ func plain(t *testing.T) *yard { return newYard(t, netdbtest.Options(), "10.8.64
 // nothing to do.
 func TestPassMakesThemAgree(t *testing.T) {
 	y := plain(t)
-	y.hold("A", "c1")    // .2, is gone
-	y.hold("B", "c2")    // .3, is paused
-	y.reserve("C")       // .4, never comes
-	y.aside("10.8.64.5") // goes unseen
+	y.hold("A", "c1")               // .2, is gone
+	y.hold("B", "c2")               // .3, is paused
+	y.reserve("C")                  // .4, never comes
+	y.quarantineByHand("10.8.64.5") // goes unseen
 	p := y.hold("P", "c6")
 	if p.Addr.String() != "10.8.64.6" {
 		t.Fatalf("P holds %s", p.Addr)
@@ -359,11 +359,11 @@ func TestStepsOnRowsThatChanged(t *testing.T) {
 	}
 	for _, a := range y.Last().Actions {
 		if a.Err != "" {
-			t.Errorf("%s %s is told as an error: %s", a.Kind, a.Addr, a.Err)
+			t.Errorf("%s %s is reported as an error: %s", a.Kind, a.Addr, a.Err)
 		}
 	}
 	if y.dog.gone[gone.ID] {
-		t.Error("nobody said that it is gone")
+		t.Error("it was not reported that it is gone")
 	}
 }
 
@@ -378,7 +378,7 @@ func TestPreviewDoesNothing(t *testing.T) {
 		y.minutes(20)
 	}
 	if y.book.Rev() != rev || y.Last() != nil || len(y.passes) != 0 || len(y.known.missed) != 0 || y.log.Len() != 0 {
-		t.Errorf("at revision %d, was %d; last %+v, %d told, known %+v, logged %q", y.book.Rev(), rev, y.Last(), len(y.passes), y.known, y.log)
+		t.Errorf("at revision %d, was %d; last %+v, %d reported, known %+v, logged %q", y.book.Rev(), rev, y.Last(), len(y.passes), y.known, y.log)
 	}
 	y.pass("adopt 10.8.64.17 D done")
 	y.minutes(8)
@@ -444,7 +444,7 @@ func missedOne(y *yard) string {
 	return l.ID
 }
 
-// A reading that failed frees nothing, even if nobody fell silent over it, and
+// A reading that failed frees nothing, even if no witness fell silent over it, and
 // does not keep a pass from adopting.
 func TestAFailedReading(t *testing.T) {
 	y := plain(t)
@@ -473,7 +473,7 @@ func TestAReleaseThatFails(t *testing.T) {
 		if i < 2 {
 			y.pass()
 		} else if y.pass("reap 10.8.64.2 A skipped"); y.Last().Actions[0].Err != y.dog.err.Error() {
-			t.Errorf("told as %+v", y.Last().Actions[0])
+			t.Errorf("reported as %+v", y.Last().Actions[0])
 		}
 		y.minutes(8)
 	}
@@ -488,7 +488,7 @@ func TestAReleaseThatFails(t *testing.T) {
 	}
 }
 
-// Beyond the quarantine's share of a pool nothing is set aside, and a person
+// Beyond the quarantine's share of a pool nothing is quarantined, and a person
 // is reported.
 func TestQuarantineIsFull(t *testing.T) {
 	y := newYard(t, netdbtest.Options(), "10.8.64.0/29") // five addresses, of which one
@@ -501,12 +501,12 @@ func TestQuarantineIsFull(t *testing.T) {
 	y.minutes(8)
 	y.pass("quarantine 10.8.64.4 skipped", "report quarantine_full 10.8.64.4")
 	y.holds("10.8.64.3 quarantined")
-	if told := y.Last().Findings[0]; !told.Since.Equal(first) || !first.Before(y.Last().Started) {
-		t.Errorf("it is full since %v, the passes began at %v", told.Since, first)
+	if full := y.Last().Findings[0]; !full.Since.Equal(first) || !first.Before(y.Last().Started) {
+		t.Errorf("it is full since %v, the passes began at %v", full.Since, first)
 	}
 }
 
-// R7 on a real book: both claimants are reported, the address is set aside
+// R7 on a real book: both claimants are reported, the address is quarantined
 // with both as evidence, and the pool does not give it.
 func TestTwoClaimants(t *testing.T) {
 	y := plain(t)

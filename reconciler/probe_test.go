@@ -42,7 +42,7 @@ func TestWhoIsAskedAbout(t *testing.T) {
 		"a probe sees it now":             {evidenceOf(census.Netns), "", answers, ipam.Quarantined, true},
 		"another witness saw it":          {evidenceOf(census.Netns), "", unseen, ipam.Quarantined, false},
 		"evidence that cannot be read":    {json.RawMessage(`{"witness":7}`), "", unseen, ipam.Quarantined, false},
-		"an operator set it aside":        {evidenceOf(census.Probe), "a printer", answers, ipam.Quarantined, false},
+		"an operator quarantined it":      {evidenceOf(census.Probe), "a printer", answers, ipam.Quarantined, false},
 		"it is bound":                     {evidenceOf(census.Probe), "", answers, ipam.Bound, false},
 		"without evidence and unseen now": {nil, "", unseen, ipam.Quarantined, false},
 	} {
@@ -99,7 +99,7 @@ func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
 	}
 }
 
-// F12: what an operator holds, or nobody knows why, stays quarantined. A word
+// F12: what an operator holds, or is there for an unknown reason, stays quarantined. A word
 // in the evidence is no hold, whatever it says.
 func TestF12AnOperatorsHoldStands(t *testing.T) {
 	for _, q := range [][]*ipam.Lease{

@@ -26,7 +26,7 @@ func after(d time.Duration) ipam.Stamp {
 	return s
 }
 
-// unseen is a complete census of nothing; seenAt one of an address; blind one
+// unseen is a complete census of nothing; seenAt one of an address; silentCensus one
 // that a witness is missing from.
 func empty() census.Census { return census.Census{} }
 
@@ -34,7 +34,7 @@ func seenAt(a netip.Addr) census.Census {
 	return census.Census{Seen: map[netip.Addr][]census.Sighting{a: {{Addr: a, Witness: census.Netns, Port: "veth1"}}}}
 }
 
-func blind() census.Census {
+func silentCensus() census.Census {
 	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there", Since: boot.Wall}}}
 }
 
@@ -73,9 +73,9 @@ func TestQuarantineEnds(t *testing.T) {
 		"seen all along":                           {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
 		"seen once in between starts all over":     {q, join(minutes(empty(), 0, 7), minutes(seenAt(two), 14), minutes(empty(), 15, 22, 29, 30)), 7},
 		"another address is seen":                  {q, minutes(seenAt(three), 0, 7, 15), 3},
-		"never a complete census":                  {q, minutes(blind(), 0, 15, 30, 45), 0},
-		"a silence counts for nothing":             {q, join(minutes(empty(), 0, 7), minutes(blind(), 15, 20), minutes(empty(), 21)), 5},
-		"a silence takes nothing back":             {q, join(minutes(empty(), 0), minutes(blind(), 1), minutes(empty(), 7, 15)), 4},
+		"never a complete census":                  {q, minutes(silentCensus(), 0, 15, 30, 45), 0},
+		"a silence counts for nothing":             {q, join(minutes(empty(), 0, 7), minutes(silentCensus(), 15, 20), minutes(empty(), 21)), 5},
+		"a silence takes nothing back":             {q, join(minutes(empty(), 0), minutes(silentCensus(), 1), minutes(empty(), 7, 15)), 4},
 		"a lease in another state":                 {&ipam.Lease{ID: "q", Addr: two, State: ipam.Bound}, minutes(empty(), 0, 15, 30), 0},
 		"of before a rebuild":                      {former(ipam.Plug{Boot: boot.BootID}), minutes(empty(), 0, 7, 15), 3},
 		"of before a rebuild, never seen":          {former(ipam.Plug{Boot: boot.BootID, Unseen: true}), minutes(empty(), 0, 15, 30, 45), 0},
@@ -151,7 +151,7 @@ func TestQuarantineRandomly(t *testing.T) {
 			now += time.Duration(rapid.IntRange(0, 8).Draw(t, "minutes")) * time.Minute
 			c := census.Census{Seen: make(map[netip.Addr][]census.Sighting)}
 			if rapid.IntRange(0, 4).Draw(t, "silent") == 0 {
-				c.Silent = blind().Silent
+				c.Silent = silentCensus().Silent
 			}
 			for _, l := range book {
 				p := model[l.ID]

@@ -67,7 +67,7 @@ func drawWorld(t *rapid.T) *world {
 	}
 	for _, id := range someIDs[:rapid.IntRange(0, len(someIDs)).Draw(t, "containers")] {
 		more := []func(*body){task(some(someTasks, "task")), since(minutes("claims since"))}
-		if rarely("its task was told of") {
+		if rarely("its task was reported") {
 			more = append(more, thawed(minutes("resumed since")))
 		}
 		if rarely("its task is new") {
@@ -119,7 +119,7 @@ func drawWorld(t *rapid.T) *world {
 }
 
 // signs lists, independently of the plan, what lives of a lease and may be
-// nobody else's.
+// no other's.
 func (w *world) signs(l *ipam.Lease) []census.Sighting {
 	var out []census.Sighting
 	for addr, seen := range w.census.Seen {
@@ -305,7 +305,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 					t.Fatalf("%s %s was not decided on the row", s.Kind, s.Addr)
 				}
 				if from == quarantine && heldBack(w.book[i]) {
-					t.Fatalf("%s %s, which an operator set aside", s.Kind, s.Addr)
+					t.Fatalf("%s %s, which an operator quarantined", s.Kind, s.Addr)
 				}
 			}
 			if err := ipam.Legal(lets[s.Kind].by, from, lets[s.Kind].to); err != nil {

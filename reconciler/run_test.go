@@ -18,7 +18,7 @@ import (
 )
 
 // A shift is a reconciler that runs, on a real book, inside a bubble: its time
-// passes when everybody waits.
+// passes when no part is at work.
 type shift struct {
 	*yard
 	whole atomic.Int32 // readings made anew
@@ -90,7 +90,7 @@ func TestRunKeepsTheClock(t *testing.T) {
 		wait(ctx, 5*time.Minute+2*time.Second)
 		s.counted(2, 0)
 		l := s.hold("A", "c1")
-		for i := range 100 { // sightings that the book explains, and changes that need nobody
+		for i := range 100 { // sightings that the book explains, and changes that need no pass
 			s.show(container("c1", owner("A"), ip(l.Addr.String()), runs), seen(netns, l.Addr.String(), port(fmt.Sprint("veth", i))))
 			wait(ctx, time.Second)
 		}
@@ -148,7 +148,7 @@ func TestKicks(t *testing.T) {
 	})
 }
 
-// What no lease can be made for is set aside once, and is no news after that.
+// What no lease can be made for is quarantined once, and is no news after that.
 func TestRunDoesNotHammer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := runShift(t, nil)
@@ -205,7 +205,7 @@ func TestAnAskedPassOutlivesItsCaller(t *testing.T) {
 		}
 		s.stop()
 		if _, err := s.Pass(caller, Mode{}); !errors.Is(err, context.Canceled) {
-			t.Errorf("a pass after the end, for nobody: %v", err)
+			t.Errorf("a pass after the end: %v", err)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// F26: a workload whose labels no lease can have is set aside once, and not
+// F26: a workload whose labels no lease can have is quarantined once, and not
 // adopted anew at each pass; doctor says which label of which container it is.
 func TestF26LabelsThatNoLeaseCanHave(t *testing.T) {
 	long := strings.Repeat("x", ipam.MaxName+1)
