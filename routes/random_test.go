@@ -183,7 +183,7 @@ func (r *runner) follow(t *testing.T, honest bool) (done bool) {
 	}
 	if err != nil {
 		r.mu.Lock()
-		restored := epoch != r.epochOf(r.epoch) // meanwhile, and a list has told the table
+		restored := epoch != r.epochOf(r.epoch) // meanwhile, and a list has given the table its epoch
 		r.mu.Unlock()
 		if honest && s.Epoch == epoch && !restored {
 			t.Errorf("what is true is doubted: %+v", s)
