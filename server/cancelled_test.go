@@ -28,7 +28,7 @@ func (w waiting) Allocate(ctx context.Context, _ allocator.Request) (*allocator.
 	return nil, fmt.Errorf("wait for the kernel's news: %w", ctx.Err())
 }
 
-// A caller that hangs up is nobody's failure: it is counted as cancelled, and one
+// A caller that hangs up is no failure of ipamd's: it is counted as cancelled, and one
 // that closed its sending side alone is answered so, and not of a witness.
 func TestF24HangingUpIsNoFailure(t *testing.T) {
 	var mu sync.Mutex

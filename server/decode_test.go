@@ -138,11 +138,11 @@ func TestSightings(t *testing.T) {
 			}
 		}
 	}
-	kept, err := json.Marshal([]census.Sighting{full})
+	stored, err := json.Marshal([]census.Sighting{full})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(sightings([]census.Sighting{full}), evidence(kept)); d != "" {
+	if d := cmp.Diff(sightings([]census.Sighting{full}), evidence(stored)); d != "" {
 		t.Errorf("from the board and from the book (-board +book):\n%s", d)
 	}
 	if e := evidence(json.RawMessage(`{"x":1}`)); len(e) != 1 || !strings.Contains(e[0].Note, `{"x":1}`) {

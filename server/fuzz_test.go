@@ -175,7 +175,7 @@ type request struct {
 	body                []byte
 }
 
-// worthWaiting is how long a release may wait here: nobody confirms a removal.
+// worthWaiting is how long a release may wait here: no removal is confirmed.
 const worthWaiting = time.Second
 
 // waits reports whether the request is a release that asks to wait for longer

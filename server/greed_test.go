@@ -127,14 +127,14 @@ func TestGreedyPeer(t *testing.T) {
 				cfg.Doctor = func(ctx context.Context) []api.Finding { <-ctx.Done(); return nil }
 			})
 			s := speak(t, rig)
-			kept := dial(t, rig)
-			answers := bufio.NewReader(kept)
-			healthy(t, kept, answers) // its first words would be waited for but a while
+			held := dial(t, rig)
+			answers := bufio.NewReader(held)
+			healthy(t, held, answers) // its first words would be waited for but a while
 			startCrowd(t, rig, c.as, c.says, 48)
 			for range 20 {
 				s.http.CloseIdleConnections() // a new connection for each
 				want[api.Health](t, s, 200, "Health", "GET", "/healthz", "")
-				healthy(t, kept, answers)
+				healthy(t, held, answers)
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func TestRate(t *testing.T) {
 	if !refused {
 		t.Error("a hundred calls at once, where two a second are the most, were not refused rightly")
 	}
-	// All processes of a reader share his rate.
+	// All processes of a reader share its rate.
 	reader := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	message := runPeer(t, s.Socket, reader, "GET /healthz")
 	if message != "200" {

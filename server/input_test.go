@@ -170,7 +170,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestNotThere: what is not on the map, and ids that nobody has.
+// TestNotThere: what is not on the map, and ids that no lease has.
 func TestNotThere(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	none := "0193f2a5-7c1e-7a44-9d0b-3a6a5a0c9b21"

@@ -60,7 +60,7 @@ func healthy(t *testing.T, c net.Conn, answers *bufio.Reader) {
 }
 
 // TestIdleConnections is S2: more idle connections than there is room for
-// shut nobody out; the longest idle goes first.
+// shut no peer out; the longest idle goes first.
 func TestIdleConnections(t *testing.T) {
 	rig := servertest.Start(t, func(c *server.Config) { c.MaxConns = 8 })
 	s := speak(t, rig)

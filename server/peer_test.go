@@ -135,10 +135,10 @@ func runPeer(t *testing.T, socket string, as *syscall.SysProcAttr, asks ...strin
 }
 
 const (
-	getStatus = "GET /v1/status"
-	post      = `POST /v1/leases {"sandbox":"a"}`
-	aside     = `POST /v1/addresses/10.8.64.99/quarantine {"reason":"r"}`
-	reconcile = `POST /v1/reconcile {"confirm":true}`
+	getStatus  = "GET /v1/status"
+	post       = `POST /v1/leases {"sandbox":"a"}`
+	quarantine = `POST /v1/addresses/10.8.64.99/quarantine {"reason":"r"}`
+	reconcile  = `POST /v1/reconcile {"confirm":true}`
 )
 
 // TestPeers is S1: who may do what, by what the kernel says of the peer.
@@ -168,7 +168,7 @@ func TestPeers(t *testing.T) {
 			rig := servertest.Start(t, func(cfg *server.Config) {
 				cfg.RuntimeUIDs, cfg.RuntimeGIDs = []uint32{4001}, []uint32{4002}
 			})
-			if got := runPeer(t, rig.Socket, c.as, getStatus, post, aside, reconcile); got != c.want {
+			if got := runPeer(t, rig.Socket, c.as, getStatus, post, quarantine, reconcile); got != c.want {
 				t.Errorf("%s; want %s", got, c.want)
 			}
 			if ls, _ := rig.Book.Leases(); strings.Count(c.want, "403") == 3 && len(ls) != 0 {

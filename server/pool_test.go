@@ -178,7 +178,7 @@ func TestPoolBadInput(t *testing.T) {
 		put("a range that is turned", `{"prefix":"10.8.64.0/24","exclude":["10.8.64.9-10.8.64.2"]}`, "exclude[0]", "no address"),
 		put("exclusions that are text", `{"prefix":"10.8.64.0/24","exclude":"10.8.64.2"}`, "exclude", "want a list"),
 		put("a route to nowhere", `{"prefix":"10.8.64.0/24","routes":[{"destination":"x","via":"10.8.64.9"}]}`, "routes[0].destination", "no prefix"),
-		put("a route by nobody", `{"prefix":"10.8.64.0/24","routes":[{"destination":"192.0.2.0/24"}]}`, "routes[0].via", "not an IP"),
+		put("a route by no gateway", `{"prefix":"10.8.64.0/24","routes":[{"destination":"192.0.2.0/24"}]}`, "routes[0].via", "not an IP"),
 		put("a route of two families", `{"prefix":"10.8.64.0/24","routes":[{"destination":"192.0.2.0/24","via":"fd00::1"}]}`, "routes", "families"),
 		put("a name server that is none", `{"prefix":"10.8.64.0/24","dns":["10.8.64.1","ns"]}`, "dns[1]", "not an IP"),
 		put("a reservation of nothing", `{"prefix":"10.8.64.0/24","reservation":[{"sandbox":"db","address":"x"}]}`, "reservation[0].address", "not an IP"),
@@ -370,7 +370,7 @@ func TestShrinkOverTheSocket(t *testing.T) {
 	altered(t, s, "PUT", defaultPool, `{"prefix":"10.8.64.0/25","drain":true}`)
 	want[api.LeaseReply](t, s, 202, "LeaseReply", "POST", "/v1/leases/"+l.ID+"/release", "")
 	s.Confirm(t, l.ID)
-	refused(t, s, api.NotInPool, "POST", "/v1/leases", `{"sandbox":"heir","address":"10.8.64.200"}`)
+	refused(t, s, api.NotInPool, "POST", "/v1/leases", `{"sandbox":"next","address":"10.8.64.200"}`)
 }
 
 // TestPoolPreviewIsWhatHappens: of random changes of a pool with leases in every state, a

@@ -67,12 +67,12 @@ func TestF7F22BindOnTheSocket(t *testing.T) {
 	if r := ask("bind", a, tag(rev)); r.status != 400 || r.err.Details["field"] != "If-Match" {
 		t.Errorf("two revisions that differ: %d %s", r.status, r.body)
 	}
-	kept := want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/bind", `{"host_interface":"veth1"}`).Lease
-	if len(kept.Containers) != 2 || kept.MAC != "02:00:00:00:00:0b" || kept.HostInterface != "veth1" {
-		t.Errorf("a bind of the interface alone left %+v", kept)
+	bound := want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/bind", `{"host_interface":"veth1"}`).Lease
+	if len(bound.Containers) != 2 || bound.MAC != "02:00:00:00:00:0b" || bound.HostInterface != "veth1" {
+		t.Errorf("a bind of the interface alone left %+v", bound)
 	}
 	less := want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/bind", `{"gone":[{"namespace":"n","id":"a"}]}`).Lease
-	if len(less.Containers) != 1 || less.Containers[0].ID != "b" || less.MAC != kept.MAC {
+	if len(less.Containers) != 1 || less.Containers[0].ID != "b" || less.MAC != bound.MAC {
 		t.Errorf("what is named as gone leaves %+v", less)
 	}
 	if r := ask("pause", "", "*"); r.status != 200 {

@@ -19,7 +19,7 @@ import (
 	"github.com/ipamd/ipamd/server/servertest"
 )
 
-// A preview changes nothing and is no last pass; a pass does what it told.
+// A preview changes nothing and is no last pass; a pass does what it reported.
 func TestReconcile(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	first := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", "").LastPass
@@ -48,9 +48,9 @@ func TestReconcile(t *testing.T) {
 
 	// While a witness is silent the pass says so, and lets nothing go (P4).
 	s.Board.Silence(census.Netns, errors.New("the dump was interrupted"))
-	blind := want[api.ReconcileReply](t, s, 200, "ReconcileReply", "POST", "/v1/reconcile", "")
-	if blind.Report.Complete || len(blind.Report.Actions) != 0 || s.Book.Rev() != rev {
-		t.Errorf("under silence: %+v", blind.Report)
+	silent := want[api.ReconcileReply](t, s, 200, "ReconcileReply", "POST", "/v1/reconcile", "")
+	if silent.Report.Complete || len(silent.Report.Actions) != 0 || s.Book.Rev() != rev {
+		t.Errorf("under silence: %+v", silent.Report)
 	}
 	s.Board.Replace(census.Netns, nil, nil)
 
@@ -168,7 +168,7 @@ func TestReconcileOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// Who looks up a releasing lease receives what keeps it; nobody else has to.
+// Who looks up a releasing lease receives what keeps it; no other has to.
 func TestBlockersOfALease(t *testing.T) {
 	s := speak(t, servertest.Start(t))
 	l := allocate(t, s, "a")

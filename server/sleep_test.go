@@ -8,7 +8,7 @@ import (
 	"github.com/ipamd/ipamd/server/servertest"
 )
 
-// A pause with a policy is shown with its lease; a wake is told on the stream before the runtime
+// A pause with a policy is shown with its lease; a wake is reported on the stream before the runtime
 // acknowledges it, and both before the lease is bound.
 func TestAWakeOnTheSocket(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestAWakeOnTheSocket(t *testing.T) {
 	fail(409, api.StateNotAllowed, path+"/wake/ack", `{"flight":"`+f.ID+`","outcome":"refused"}`)
 	for _, reason := range []string{"wake_requested", "waking", "woken"} {
 		if e := change(t, lines); e.Change.Reason != reason || (e.Change.To == api.Bound) != (reason == "woken") {
-			t.Errorf("told %+v, want %s", e.Change, reason)
+			t.Errorf("the stream has %+v, want %s", e.Change, reason)
 		}
 	}
 	want[api.LeaseReply](t, s, 200, "LeaseReply", "POST", path+"/wake", "")

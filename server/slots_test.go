@@ -194,7 +194,7 @@ func TestCallsThatAreGivenUp(t *testing.T) {
 	release()
 	want[api.CancelReply](t, s, 200, "CancelReply", "POST", "/v1/tombstones", `{"uid":"a","attempt":1}`)
 	if now := s.Book.Rev(); now > rev+1 {
-		t.Errorf("%d revisions after everybody left, want one at most", now-rev)
+		t.Errorf("%d revisions after all callers left, want one at most", now-rev)
 	}
 }
 

@@ -106,7 +106,7 @@ func TestStatusIsBounded(t *testing.T) {
 }
 
 // The last conflict is the newest that a witness or a second claim made, and it
-// is reported also once it is over. What an operator or a rebuild sets aside later is
+// is reported also once it is over. What an operator or a rebuild quarantines later is
 // none.
 func TestStatusShowsTheLastConflict(t *testing.T) {
 	s, book, _ := speakOfThePast(t)
@@ -118,20 +118,20 @@ func TestStatusShowsTheLastConflict(t *testing.T) {
 		}
 		return fmt.Sprintf("%s by %s, stands %v", st.LastConflict.Address, st.LastConflict.Actor, st.LastConflictStands)
 	}
-	aside := func(actor ipam.Actor, reason, addr string) {
+	quarantine := func(actor ipam.Actor, reason, addr string) {
 		t.Helper()
 		if _, err := book.Quarantine(t.Context(), netdbtest.Who(actor, reason), netip.MustParseAddr(addr), []byte(`[{"witness":"netns"}]`)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	aside(ipam.ByOperator, "set_aside", "10.8.64.7")
-	aside(ipam.ByReconciler, "rebuilt", "10.8.64.8")
+	quarantine(ipam.ByOperator, "set_aside", "10.8.64.7")
+	quarantine(ipam.ByReconciler, "rebuilt", "10.8.64.8")
 	if got := last(); got != "none, stands false" {
 		t.Errorf("without a conflict: %s", got)
 	}
-	aside(ipam.ByAllocator, ipam.SeenOnWire, "10.8.64.9")
-	aside(ipam.ByReconciler, ipam.SeenOnWire, "10.8.64.10")
-	aside(ipam.ByOperator, "set_aside", "10.8.64.11")
+	quarantine(ipam.ByAllocator, ipam.SeenOnWire, "10.8.64.9")
+	quarantine(ipam.ByReconciler, ipam.SeenOnWire, "10.8.64.10")
+	quarantine(ipam.ByOperator, "set_aside", "10.8.64.11")
 	for range 2 {
 		if got := last(); got != "10.8.64.10 by reconciler, stands true" {
 			t.Errorf("last conflict: %s", got)
@@ -143,8 +143,8 @@ func TestStatusShowsTheLastConflict(t *testing.T) {
 	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
 		t.Errorf("once it is cleared: %s", got)
 	}
-	aside(ipam.ByOperator, "set_aside", "10.8.64.10")
+	quarantine(ipam.ByOperator, "set_aside", "10.8.64.10")
 	if got := last(); got != "10.8.64.10 by reconciler, stands false" {
-		t.Errorf("set aside again, by hand: %s", got)
+		t.Errorf("quarantined again, by hand: %s", got)
 	}
 }

@@ -212,12 +212,12 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("held: %+v", q.Lease)
 	}
 	if st := want[api.Status](t, s, 200, "Status", "GET", "/v1/status", ""); st.LastConflict != nil || len(st.Quarantined) != 1 {
-		t.Errorf("status: an operator's is a conflict: %+v, or not set aside: %+v", st.LastConflict, st.Quarantined)
+		t.Errorf("status: an operator's is a conflict: %+v, or not quarantined: %+v", st.LastConflict, st.Quarantined)
 	}
 	if who := want[api.WhoisReply](t, s, 200, "WhoisReply", "GET", path, ""); who.Owner != "" || who.Lease == nil || who.History[0].Note != "a printer" {
 		t.Errorf("whois: %+v", who)
 	}
-	// While somebody is seen there, it is not cleared, and nothing changes.
+	// While a workload is seen there, it is not cleared, and nothing changes.
 	port := map[string][]census.Sighting{"7": {{Addr: netip.MustParseAddr("10.8.64.7"), Bridge: "rt0", Port: "veth1"}}}
 	s.Board.Replace(census.Netns, port, nil)
 	rev := s.Book.Rev()
@@ -271,7 +271,7 @@ func TestExhausted(t *testing.T) {
 	clock.Pass(netdbtest.Policy.CooldownMin)
 	want[api.Health](t, s, 200, "Health", "GET", "/readyz", "")
 	if b := want[api.AllocateReply](t, s, 201, "AllocateReply", "POST", "/v1/leases", `{"sandbox":"b"}`); !b.EarlyReuse {
-		t.Errorf("L8: early reuse is not told: %+v", b)
+		t.Errorf("L8: early reuse is not reported: %+v", b)
 	}
 	// L4: a's late release does not touch b.
 	if a := s.ask(t, "POST", "/v1/leases/"+l.ID+"/release", ""); a.err.Code != api.LeaseGone || a.status != 410 {
@@ -345,7 +345,7 @@ func TestAllocatorRefuses(t *testing.T) {
 			}
 			if internal := c.code == api.Internal; internal {
 				if strings.Contains(string(a.body), "sector") {
-					t.Errorf("the answer tells internals: %s", a.body)
+					t.Errorf("the answer has internals: %s", a.body)
 				}
 				if s.Log.Count("sector 7") != 1 || s.Log.Count("sandbox=box-1") != 1 {
 					t.Error("not logged once with its sandbox")

@@ -215,7 +215,7 @@ func TestWatchWithoutAPause(t *testing.T) {
 	}
 }
 
-// Those that only watch keep nobody from calling: their connections are closed first.
+// Those that only watch keep no peer from calling: their connections are closed first.
 func TestWatchersMakeRoom(t *testing.T) {
 	t.Parallel()
 	rig := servertest.Start(t, func(c *server.Config) { c.MaxConns = 4 })
@@ -385,7 +385,7 @@ func TestTableFollowsTheBook(t *testing.T) {
 				}
 			}
 		}
-		if round == 2 { // what was missed while nobody served is not kept
+		if round == 2 { // what was missed while no daemon served is not kept
 			f.stop()
 			end := b.Rev() // as far as any reader is
 			for {
