@@ -11,7 +11,7 @@ import (
 
 // G14: whatever the number of callers one reading is under way; who asks while one
 // is gets the next, with all that asked meanwhile, and none that began before. A
-// reading that nobody waits for any more is cancelled.
+// reading that no caller waits for any more is cancelled.
 func TestG14OneReadingServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 300 * time.Millisecond
@@ -62,7 +62,7 @@ func TestG14OneReadingServesAll(t *testing.T) {
 		}
 		synctest.Wait()
 		if cancelled != 1 {
-			t.Error("a reading that nobody waits for goes on")
+			t.Error("a reading that no caller waits for goes on")
 		}
 		time.Sleep(time.Minute)
 	})

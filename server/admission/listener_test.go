@@ -35,7 +35,7 @@ func TestListenerBegin(t *testing.T) {
 	a, b := Holder{UID: 1}, Holder{UID: 2}
 	other, busy, half := next(b), next(a), next(a)
 	if !busy.Begin() {
-		t.Error("a call may not begin on a connection that nobody closes")
+		t.Error("a call may not begin on a connection that is not closed")
 	}
 	g.Watch(half, http.StateActive)
 	third := next(a)
