@@ -56,13 +56,13 @@ func TestF1SoakOfALargePool(t *testing.T) {
 	stop()
 	w.all.Wait()
 	w.refusedLittle(t)
-	if grew := last.heap - before.heap; grew > rememberedMost+keptMost*last.sandboxes {
+	if grew := last.heap - before.heap; grew > rememberedMost+leftMost*last.sandboxes {
 		t.Errorf("%d sandboxes, and the heap has grown by %v", last.sandboxes, mebibytes([]int{grew}))
 	}
 	if full != nil {
 		made, grew := last.sandboxes-full.sandboxes, last.heap-full.heap
 		t.Logf("%d more than are remembered, and the heap grew by %v", made, mebibytes([]int{grew}))
-		if grew > keptMost*made+rememberedMost/4 {
+		if grew > leftMost*made+rememberedMost/4 {
 			t.Errorf("%d sandboxes more than are remembered leave %v", made, mebibytes([]int{grew}))
 		}
 	}

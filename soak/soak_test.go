@@ -52,7 +52,7 @@ func TestSoak(t *testing.T) {
 	w.refusedLittle(t)
 	flat(t, samples)
 	h.last = w.settled(t, d)
-	kept(t, h)
+	leaves(t, h)
 	held := 0 // samples in which the idle ones were there: after two minutes ipamd closes them, and they come again
 	for _, s := range samples {
 		if s.files >= idle {
@@ -84,7 +84,7 @@ func watch(t *testing.T, d *daemon, w *work, long time.Duration) (samples []samp
 	defer tick.Stop()
 	for began := time.Now(); ; <-tick.C {
 		lasted := time.Since(began)
-		if lasted > 8*long || lasted > long && len(samples) > 0 && samples[len(samples)-1].sandboxes-samples[0].sandboxes >= keptTells {
+		if lasted > 8*long || lasted > long && len(samples) > 0 && samples[len(samples)-1].sandboxes-samples[0].sandboxes >= leftEnough {
 			return samples
 		}
 		s := d.sample()
@@ -123,14 +123,14 @@ func flat(t *testing.T, samples []sample) {
 	t.Logf("resident memory, medians of fifths: %v", mebibytes(medians))
 }
 
-// A sandbox may leave keptMost bytes of the heap behind, and all of them
-// keptFloor: by so much what a collection leaves differs without any. Of fewer
-// sandboxes than keptTells it differs by more than a leak.
+// A sandbox may leave leftMost bytes of the heap behind, and all of them
+// leftFloor: by so much what a collection leaves differs without any. Of fewer
+// sandboxes than leftEnough it differs by more than a leak.
 const (
-	keptMost  = 70
-	keptFloor = 256 << 10
-	keptTells = 8000
-	settles   = 4 * time.Second
+	leftMost   = 70
+	leftFloor  = 256 << 10
+	leftEnough = 8000
+	settles    = 4 * time.Second
 )
 
 // heaps are two samples with the least that collections left beside a single caller: after the
@@ -164,18 +164,18 @@ func (w *work) settled(t *testing.T, d *daemon) (least sample) {
 // made is how many sandboxes lived in between.
 func (h heaps) made() int { return h.last.sandboxes - h.first.sandboxes }
 
-// kept holds the heap at the end of a soak against the heap after the warm-up,
+// leaves holds the heap at the end of a soak against the heap after the warm-up,
 // by the sandboxes in between: a map that forgets no lease is far too small for
 // resident memory to show within a minute.
-func kept(t *testing.T, h heaps) {
+func leaves(t *testing.T, h heaps) {
 	made, grew := h.made(), h.last.heap-h.first.heap
-	if made < keptTells {
-		t.Fatalf("%d sandboxes are too few to see a leak by, of which %d are needed", made, keptTells)
+	if made < leftEnough {
+		t.Fatalf("%d sandboxes are too few to see a leak by, of which %d are needed", made, leftEnough)
 	}
 	t.Logf("heap after a collection: %v, %d sandboxes later: %.1f bytes each",
 		mebibytes([]int{h.first.heap, h.last.heap}), made, float64(grew)/float64(made))
-	if grew > keptMost*made+keptFloor {
-		t.Errorf("a sandbox leaves %d bytes of the heap behind, want at most %d", grew/made, keptMost)
+	if grew > leftMost*made+leftFloor {
+		t.Errorf("a sandbox leaves %d bytes of the heap behind, want at most %d", grew/made, leftMost)
 	}
 }
 
