@@ -90,13 +90,13 @@ func (f *flooder) flood(p *port) (sent int, err error) {
 // request is a broadcast ARP request (RFC 826) for the gateway, from a MAC that no
 // frame had before.
 func (f *flooder) request() []byte {
-	mac := nobody(f.r)
+	mac := unknownMAC(f.r)
 	from := netip.AddrFrom4([4]byte{10, 9, 0, byte(2 + f.r.IntN(100))})
 	return arp{from: mac, op: 1, sender: mac, ip: from, of: ipam.FirstHost(poolPrefix)}.frame()
 }
 
-// nobody is a MAC that no port has.
-func nobody(r *rand.Rand) net.HardwareAddr {
+// unknownMAC is a MAC that no port has.
+func unknownMAC(r *rand.Rand) net.HardwareAddr {
 	return binary.BigEndian.AppendUint32([]byte{0x02, 0xfe}, r.Uint32())
 }
 

@@ -186,10 +186,10 @@ func (e *receiver) tries(l *life, beside *life, r *rand.Rand) []try {
 	all := []try{
 		{"IPv4 from another's address", false, v4(mac, other)},
 		{"IPv4 from the gateway's address", false, v4(mac, gateway)},
-		{"IPv4 from a MAC that is not its own", false, v4(nobody(r), l.addr)},
+		{"IPv4 from a MAC that is not its own", false, v4(unknownMAC(r), l.addr)},
 		{"ARP for the gateway's address", false, says(mac, mac, gateway)},
 		{"ARP for another's address", false, says(mac, mac, other)},
-		{"ARP with a MAC that is not its own", false, says(mac, nobody(r), l.addr)},
+		{"ARP with a MAC that is not its own", false, says(mac, unknownMAC(r), l.addr)},
 		{"IPv6 from an address that is not its own", false, v6(mac, foreign)},
 		{"an advertisement of an address that is not its own", false, advertises(foreign)},
 		{"its own IPv4", true, v4(mac, l.addr)},

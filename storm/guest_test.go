@@ -188,7 +188,7 @@ func (c *confined) claim() error {
 	}
 	fd, err := c.socket()
 	for err == nil {
-		mac := nobody(c.r)
+		mac := unknownMAC(c.r)
 		for op := range uint16(2) {
 			err = errors.Join(err, send(fd, arp{from: mac, op: 1 + op, sender: mac, ip: c.Victim, of: c.Victim}.frame()))
 		}
@@ -202,7 +202,7 @@ func (c *confined) claim() error {
 func (c *confined) malformed() error {
 	fd, err := c.socket()
 	for err == nil {
-		mac, addr := nobody(c.r), anyHost(c.r)
+		mac, addr := unknownMAC(c.r), anyHost(c.r)
 		frame := arp{from: c.MAC, op: 1 + uint16(c.r.IntN(2)), sender: mac, ip: addr, of: addr}.frame()
 		if at := 14 + c.r.IntN(7); c.r.IntN(3) == 0 {
 			frame = frame[:14+c.r.IntN(len(frame)-14)]

@@ -165,7 +165,7 @@ func (w *world) siege(r *rand.Rand) (stop func()) {
 	look := func() {
 		w.allAreInTheirPlaces()
 		w.processesLive()
-		w.nobodyIsAccused(message)
+		w.noPortIsAccused(message)
 	}
 	look()
 	stop = w.besiege(*seed+1, atOnce(), patience, 2*patience)
@@ -303,8 +303,8 @@ func (w *world) log() []byte {
 	return log
 }
 
-// nobodyIsAccused looks into all that ipamd says for an innocent port.
-func (w *world) nobodyIsAccused(since int) {
+// noPortIsAccused looks into all that ipamd says for an innocent port.
+func (w *world) noPortIsAccused(since int) {
 	w.t.Helper()
 	innocent := make(map[string]netip.Addr)
 	for _, l := range w.rec.living() {

@@ -173,7 +173,7 @@ func (h *hostile) impostor(ctx context.Context) (err error) {
 	return err
 }
 
-// listenAs listens as another user: the kernel tells of the moment of listen.
+// listenAs listens as another user: the kernel reports the moment of listen.
 func listenAs(uid int, socket string) (l net.Listener, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
