@@ -25,7 +25,7 @@ func tellDocker(t *testing.T, m *machine) {
 	m.put("/root/ipamd-docker.deb", string(text))
 	m.do("dpkg", "-i", "/root/ipamd-docker.deb")
 	if out, err := m.try("systemctl", "is-active", "ipamd-docker.service"); err == nil {
-		t.Errorf("it runs before somebody asks: %s", out)
+		t.Errorf("it runs before a client asks: %s", out)
 	}
 	for _, c := range []struct{ body, want string }{
 		{`{"AddressSpace":"ipamd","Pool":"192.0.2.0/31"}`, `"PoolID":"docker-192-0-2-0-31/192.0.2.0/31"`}, // made: it may ask for that

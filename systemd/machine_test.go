@@ -32,7 +32,7 @@ type machine struct {
 	dir    string
 	root   string // its file system, seen from here
 	leader int    // its first process
-	kept   []string
+	made   []string
 }
 
 // boot starts a machine and waits until systemd is done starting.
@@ -225,12 +225,12 @@ func (m *machine) mark() string {
 	return strings.TrimSpace(cursor)
 }
 
-// queued is how many callers wait at ipamd's socket for somebody to take them.
+// queued is how many callers wait at ipamd's socket for the daemon to take them.
 func (m *machine) queued() int {
 	m.t.Helper()
 	fields := strings.Fields(m.do("ss", "-Hxl", "src", "/run/ipamd/ipamd.sock")) // type, state, queue, backlog
 	if len(fields) < 4 {
-		m.t.Fatalf("nobody listens: %q", fields)
+		m.t.Fatalf("no process listens: %q", fields)
 	}
 	n, err := strconv.Atoi(fields[2])
 	if err != nil {
@@ -248,7 +248,7 @@ func (m *machine) eventually(what string, ok func() bool) {
 // sweepCgroups removes what systemd-nspawn leaves without a systemd around it:
 // two empty groups beside this process. What was there before stays.
 func (m *machine) sweepCgroups() {
-	first := m.kept == nil
+	first := m.made == nil
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		m.t.Fatal(err)
@@ -262,15 +262,15 @@ func (m *machine) sweepCgroups() {
 					continue
 				}
 				if first {
-					m.kept = append(m.kept, dir)
-				} else if !slices.Contains(m.kept, dir) {
+					m.made = append(m.made, dir)
+				} else if !slices.Contains(m.made, dir) {
 					removeTree(dir)
 				}
 			}
 		}
 	}
 	if first {
-		m.kept = append(m.kept, "")
+		m.made = append(m.made, "")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // of its rights away, without which it does not do all its work.
 func tellPlumb(t *testing.T, m *machine) {
 	if out, err := m.try("systemctl", "is-active", "ipamd-plumb"); err == nil {
-		t.Errorf("it runs before somebody wants it: %s", out)
+		t.Errorf("it runs before a client wants it: %s", out)
 	}
 	m.do("ip", "netns", "add", "plumbed")
 	lease := m.give("plumbed")

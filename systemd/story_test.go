@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestUnderSystemd tells the service's life on one machine, each part on what
+// TestUnderSystemd goes through the service's life on one machine, each part on what
 // the one before left.
 func TestUnderSystemd(t *testing.T) {
 	m := boot(t)
@@ -22,7 +22,7 @@ func TestUnderSystemd(t *testing.T) {
 	m.ready()
 	for _, part := range []struct {
 		name string
-		tell func(*testing.T, *machine)
+		run  func(*testing.T, *machine)
 	}{
 		{"start", tellStart},
 		{"a call starts it", tellActivation},
@@ -50,7 +50,7 @@ func TestUnderSystemd(t *testing.T) {
 			m.t = t
 			defer func() { m.t = outer }()
 			began := time.Now()
-			part.tell(t, m)
+			part.run(t, m)
 			t.Logf("took %v", time.Since(began).Round(time.Millisecond))
 		})
 		if !ok {
@@ -204,7 +204,7 @@ func tellKill(t *testing.T, m *machine) {
 	}
 }
 
-// A daemon that cannot start while somebody waits for it is started as often as
+// A daemon that cannot start while a caller waits for it is started as often as
 // the unit says and no more, however many wait; once the file is repaired, who
 // waited is answered.
 func tellWrongConfig(t *testing.T, m *machine) {
@@ -277,7 +277,7 @@ func tellWatchdog(t *testing.T, m *machine) {
 		m.dropIn(t, "[Service]\nWatchdogSec="+limit+"\n")
 		m.do("systemctl", "restart", "ipamd.service")
 	}
-	// While nothing is wrong nobody is ended, unless the machine stands still for
+	// While nothing is wrong no process is ended, unless the machine stands still for
 	// as long as the limit.
 	watch("12")
 	held, restarts := m.held(), m.restarts()
