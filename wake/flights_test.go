@@ -77,8 +77,8 @@ func (w *world) call(ctx context.Context, l *ipam.Lease) (*ipam.Lease, error) {
 	return w.Await(ctx, l.ID, f.ID)
 }
 
-// told counts the changes of a lease with a reason.
-func (w *world) told(t *testing.T, l *ipam.Lease, reason string) (n int) {
+// recorded counts the changes of a lease with a reason.
+func (w *world) recorded(t *testing.T, l *ipam.Lease, reason string) (n int) {
 	t.Helper()
 	all, err := w.book.Changes(context.Background(), 0, 10_000)
 	if err != nil {
@@ -148,12 +148,12 @@ func TestZ4Z5AllThatAskShareOneFlight(t *testing.T) {
 	if n := resumes.Load(); n != 1 {
 		t.Errorf("%d resumes", n)
 	}
-	if n := w.told(t, w.l, reasonRequested); n != 1 {
+	if n := w.recorded(t, w.l, reasonRequested); n != 1 {
 		t.Errorf("%d requests are recorded", n)
 	}
 }
 
-// Z4: who waits for a flight that woke the sandbox is not told otherwise because it is paused again by then.
+// Z4: who waits for a flight that woke the sandbox is not answered otherwise because it is paused again by then.
 func TestZ4WokenAndPausedAgain(t *testing.T) {
 	b := netdbtest.Open(t)
 	l := netdbtest.Reserve(t, b, "a")
@@ -240,7 +240,7 @@ func TestZ10ReleasedWhileWaking(t *testing.T) {
 	}
 }
 
-// Z15: with nobody to resume, the request stays, across restarts too, is told again to who
+// Z15: with no runtime to resume, the request stays, across restarts too, is announced again to who
 // subscribes, and is counted, until it is acknowledged.
 func TestZ15ARequestWaitsForTheRuntime(t *testing.T) {
 	t.Parallel()
@@ -249,16 +249,16 @@ func TestZ15ARequestWaitsForTheRuntime(t *testing.T) {
 	if err != nil || w.Unacknowledged() != 1 {
 		t.Fatal(f, err, w.Unacknowledged())
 	}
-	// A daemon that starts on this book tells it, too.
+	// A daemon that starts on this book announces it, too.
 	next, err := New(w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	(&world{Flights: next}).run(t)
-	realtest.Eventually(t, time.Minute, "it is told again", func() bool { return w.told(t, w.l, reasonRequested) >= 2 })
-	before := w.told(t, w.l, reasonRequested)
+	realtest.Eventually(t, time.Minute, "it is announced again", func() bool { return w.recorded(t, w.l, reasonRequested) >= 2 })
+	before := w.recorded(t, w.l, reasonRequested)
 	w.Subscribed()
-	realtest.Eventually(t, time.Minute, "a subscriber is told", func() bool { return w.told(t, w.l, reasonRequested) > before })
+	realtest.Eventually(t, time.Minute, "a subscriber gets it", func() bool { return w.recorded(t, w.l, reasonRequested) > before })
 	patience, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := w.Await(patience, w.l.ID, f.ID); !errors.Is(err, ipam.ErrWakeTimeout) || !strings.Contains(err.Error(), "not acknowledged") {

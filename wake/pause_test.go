@@ -143,7 +143,7 @@ func TestZ9PauseAndWakeAtOnce(t *testing.T) {
 }
 
 // Z8: a pass that resumes the lease while its tasks are being frozen calls the pause off, and one
-// that is about to is told that the lease has changed.
+// that is about to is answered that the lease has changed.
 func TestZ8AResumeCallsThePauseOff(t *testing.T) {
 	t.Parallel()
 	k := new(task)
