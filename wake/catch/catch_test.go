@@ -225,15 +225,15 @@ func TestZ2Z13AConnectWakes(t *testing.T) {
 		if c := f.Cause; c.By != ipam.ByTraffic || c.Source.String() != from.source || c.Port != 80 || c.Protocol != ipam.TCP || c.Rule != "tcp to 80" {
 			t.Errorf("from %s: %+v", from.source, c)
 		}
-		var told []string
+		var reasons []string
 		changes, err := s.book.Changes(t.Context(), rev, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range changes {
-			told = append(told, c.Who.Reason)
+			reasons = append(reasons, c.Who.Reason)
 		}
-		if got := strings.Join(told, " "); got != "wake_requested waking woken" {
+		if got := strings.Join(reasons, " "); got != "wake_requested waking woken" {
 			t.Errorf("the history: %s", got)
 		}
 	}
@@ -381,7 +381,7 @@ func TestZ3Z11WhatIsNotNamedDoesNotWake(t *testing.T) {
 	}
 }
 
-// Z11: what is no traffic wakes nobody, whatever a policy asks for: ARP, ipamd's own probes, ND,
+// Z11: what is no traffic wakes no sandbox, whatever a policy asks for: ARP, ipamd's own probes, ND,
 // errors of ICMP, multicast, broadcast, the end of an old connection, frames to another MAC's
 // address. What a source that the policy names sends wakes, then.
 func TestZ11WhatIsNoTraffic(t *testing.T) {
@@ -495,7 +495,7 @@ func TestZ13AHibernatedOneIsHeldBack(t *testing.T) {
 	s.gone(t)
 }
 
-// Z14: the rules stay while nobody listens, and the traffic that is pending then wakes after the
+// Z14: the rules stay while no process listens, and the traffic that is pending then wakes after the
 // next start.
 func TestZ14TrafficWhileTheDaemonIsDown(t *testing.T) {
 	s := stage(t)
@@ -518,7 +518,7 @@ func TestZ14TrafficWhileTheDaemonIsDown(t *testing.T) {
 	case err := <-answered:
 		t.Fatalf("answered while it hibernates: %v", err)
 	case l := <-s.asked:
-		t.Fatalf("asked while nobody listens: %+v", l)
+		t.Fatalf("asked while no process listens: %+v", l)
 	default:
 	}
 	s.start(t)
@@ -533,7 +533,7 @@ func TestZ14TrafficWhileTheDaemonIsDown(t *testing.T) {
 // Z12: of a flood to a sleeper one copy a second is made, whatever becomes of it.
 func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 	s := stage(t)
-	s.stop() // nobody else reads
+	s.stop() // no other reads
 	var r *reader
 	s.ns.Do(func() {
 		var err error
@@ -558,7 +558,7 @@ func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 		}
 		defer c.Close()
 		for range 20_000 {
-			_, _ = c.Write([]byte("?")) // refused by whom nobody listens
+			_, _ = c.Write([]byte("?")) // refused: no process listens
 		}
 	})
 	seconds := int(time.Since(began)/time.Second) + 2
@@ -599,7 +599,7 @@ func TestZ12OverrunsAreCounted(t *testing.T) {
 			}
 			defer c.Close()
 			for range 5_000 {
-				_, _ = c.Write([]byte("?")) // refused: nobody listens
+				_, _ = c.Write([]byte("?")) // refused: no process listens
 			}
 		})
 		return s.catcher.Counts().Overruns > 0
@@ -645,16 +645,16 @@ func TestWithoutAnEgressHook(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, have, err)
 		}
 	}
-	blind, err := wake.New(wake.Config{Book: s.book, Resumer: asks(s.asked), Wait: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	unwatched, err := wake.New(wake.Config{Book: s.book, Resumer: asks(s.asked), Wait: time.Minute, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	blind.CatchBy(nil, try(s.catcher.conn, unknown))
-	_, err = blind.Pause(t.Context(), who, s.l.ID, 0, frozen(ipam.WakePolicy{}))
+	unwatched.CatchBy(nil, try(s.catcher.conn, unknown))
+	_, err = unwatched.Pause(t.Context(), who, s.l.ID, 0, frozen(ipam.WakePolicy{}))
 	if fe := new(ipam.FieldError); !errors.As(err, &fe) || fe.Field != "wake" || !strings.Contains(fe.Reason, "at the egress of a device") || !strings.Contains(fe.Reason, "leave wake out") {
 		t.Errorf("a pause that traffic shall end: %v", err)
 	}
-	if l, err := blind.Pause(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze}); err != nil || l.State != ipam.Paused {
+	if l, err := unwatched.Pause(t.Context(), who, s.l.ID, 0, ipam.Sleep{Mode: ipam.Freeze}); err != nil || l.State != ipam.Paused {
 		t.Errorf("a pause: %v, %v", l, err)
 	}
 }
@@ -676,7 +676,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d drops, want that of the one that hibernates:\n%s", n, got)
 	}
 	if Table(nil, nil) != nil {
-		t.Error("a table for nobody")
+		t.Error("a table that no lease needs")
 	}
 }
 
