@@ -77,7 +77,7 @@ func TestInUse(t *testing.T) {
 	holds := func(uid string) map[netip.Addr]*ipam.Lease {
 		return map[netip.Addr]*ipam.Lease{addr: {Addr: addr, UID: uid}}
 	}
-	kept := func(uid string) []ipam.Withheld { return []ipam.Withheld{{Addr: addr, UID: uid}} }
+	withheldOf := func(uid string) []ipam.Withheld { return []ipam.Withheld{{Addr: addr, UID: uid}} }
 	for name, c := range map[string]struct {
 		scene
 		want bool
@@ -86,8 +86,8 @@ func TestInUse(t *testing.T) {
 		"a sandbox's address":              {scene{leases: holds("a"), seen: at(census.Netns, port)}, true},
 		"a slot's address":                 {scene{leases: holds(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
 		"an address without a lease":       {scene{seen: at(census.Netns, port)}, false},
-		"a withheld address":               {scene{withheld: kept("a"), seen: at(census.Netns, port)}, true},
-		"a withheld one of a slot":         {scene{withheld: kept(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
+		"a withheld address":               {scene{withheld: withheldOf("a"), seen: at(census.Netns, port)}, true},
+		"a withheld one of a slot":         {scene{withheld: withheldOf(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
 		"an address behind another port":   {scene{leases: holds("a"), seen: at(census.Netns, "veth9")}, false},
 		"an address that a container says": {scene{leases: holds("a"), seen: at(census.Runtime, port)}, false},
 	} {

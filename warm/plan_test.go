@@ -72,7 +72,7 @@ func TestPlan(t *testing.T) {
 			w.Slots[l.ID].SpecHash, w.Busy[w.Slots[l.ID].Netns] = "sha256:0", true
 		}, 2, 0, 0, 0},
 		"a stale one may be given": {&ipam.Warm{Size: 2, Strategy: ipam.SlotsOnReplenish}, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "sha256:0" }, 1, 0, 0, 0},
-		"nobody can tell":          {two, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
+		"it is not known":          {two, 100, func(w *world) { w.Slots[w.slot(ipam.Bound).ID].SpecHash = "later:0" }, 1, 0, 0, 0},
 		"a broken one":             {two, 100, func(w *world) { w.slot(ipam.Bound).Netns = "/elsewhere" }, 2, 0, 1, 0},
 		"a conflict":               {two, 100, func(w *world) { w.slot(ipam.Bound).Conflict = []byte(`[]`) }, 2, 0, 1, 0},
 		"too many":                 {two, 100, func(w *world) { w.slot(ipam.Bound); w.slot(ipam.Bound); w.slot(ipam.Bound) }, 0, 0, 1, 0},
