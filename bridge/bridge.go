@@ -60,7 +60,7 @@ type Bridge struct {
 	recent *recentlySeen
 
 	tables      *rtnl.Kept  // of neighbours
-	outside     *rtnl.Kept  // of crowded namespaces
+	outside     *rtnl.Kept  // of what Run asks without the lock
 	connections connections // that are tracked
 
 	running    sync.Mutex // held by Run

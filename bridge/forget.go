@@ -66,7 +66,7 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) e
 	if bridge == nil || bridge.Kind != "bridge" {
 		return nil
 	}
-	return b.tables.Ask(ctx, func(k *rtnl.Socket) error {
+	return b.tables.Within(ctx, func(k *rtnl.Socket) error {
 		for addr := range of {
 			if err := k.DeleteNeighbour(bridge.Index, addr); err != nil && !rtnl.IsGone(err) {
 				return fmt.Errorf("delete neighbour %v: %w", addr, err)

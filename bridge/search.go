@@ -197,26 +197,31 @@ func (s *search) look(ctx context.Context, ids []int) error {
 // findListeners has links on the bridge searched for when it takes frames up for other MACs
 // than before: the kernel sends no news of a link that is made in a namespace without an id.
 func (b *Bridge) findListeners(ctx context.Context) error {
-	var bridge *rtnl.Link
+	index := 0
 	var known map[string]bool
 	before := make(map[string]bool)
 	err := b.locked(ctx, func() error {
 		if !b.isKnown() {
 			return nil
 		}
-		known = macs(b.netns.stacked.nests)
+		index, known = b.device.link.Index, macs(b.netns.stacked.nests)
 		for _, m := range b.netns.stacked.listeners {
 			before[m.String()] = true
-		}
-		// The kernel counts what takes up more than the bridge's own frames.
-		if l, err := b.kernel.Link(rtnl.NoNetns, b.device.link.Index); err == nil && l.Promiscuity > 0 {
-			bridge = l
 		}
 		return nil
 	})
 	if err != nil || known == nil {
 		return nil
 	}
+	// The kernel counts what takes up more than the bridge's own frames. The answer waits for
+	// whoever changes links on this machine, and no call waits for it.
+	var bridge *rtnl.Link
+	_ = b.outside.Ask(ctx, func(k *rtnl.Socket) error {
+		if l, err := k.Link(rtnl.NoNetns, index); err == nil && l.Promiscuity > 0 {
+			bridge = l
+		}
+		return nil
+	})
 	changed := len(before) > 0
 	if bridge != nil {
 		k, err := b.dial(ctx, unix.NETLINK_ROUTE)

@@ -45,6 +45,20 @@ func (k *Kept) Ask(ctx context.Context, questions func(*Socket) error) (err erro
 	return err
 }
 
+// Within is Ask for a caller that cannot wait longer than its ctx: a question about links or neighbours waits in the kernel
+// for whoever changes links on the machine, which on a busy one takes seconds, and no signal ends it. The question goes on after
+// ctx has ended, so what it sets is of use only where the error is nil.
+func (k *Kept) Within(ctx context.Context, questions func(*Socket) error) error {
+	answered := make(chan error, 1)
+	go func() { answered <- k.Ask(ctx, questions) }()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (k *Kept) Drop() {
 	if k.socket != nil {
 		k.socket.Close()
