@@ -15,7 +15,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// lateWire answers questions, but its answers lie in a socket until somebody
+// lateWire answers questions, but its answers lie in a socket until the daemon
 // reads them, as the kernel's do.
 type lateWire struct {
 	board *census.Board

@@ -39,7 +39,7 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 		"somewhere, nothing is recorded":          {seen: []census.Sighting{netns}},
 		"the recorded MAC":                        {lease: ipam.Lease{MAC: mac}, seen: []census.Sighting{netns}, back: true},
 		"the recorded port":                       {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns}, back: true},
-		"the recorded port, and somebody":         {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
+		"the recorded port, and a stranger":       {lease: ipam.Lease{HostInterface: "veth1"}, seen: []census.Sighting{netns, another}},
 		"the recorded namespace":                  {lease: ipam.Lease{Netns: "/run/netns/blue"}, seen: []census.Sighting{netns}, back: true},
 		"another namespace":                       {lease: ipam.Lease{Netns: "/run/netns/lightblue"}, seen: []census.Sighting{netns}},
 		"a namespace of that name elsewhere":      {lease: ipam.Lease{Netns: "/home/blue"}, seen: []census.Sighting{netns}},
