@@ -21,7 +21,7 @@ import (
 // share one neighbour table, which holds 1 024 entries, and other tests need some.
 const floodSenders = 200
 
-// newsFloods are what one guest can have the kernel tell without end, a piece each.
+// newsFloods are what one guest can have the kernel report without end, a piece each.
 var newsFloods = map[string]func(f *flooded, n int){
 	"ARP requests of ever new MACs": func(f *flooded, n int) {
 		from := invented(n)
@@ -65,7 +65,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 	},
 }
 
-// Whatever one guest has the kernel tell, and however much of it: settling an
+// Whatever one guest has the kernel report, and however much of it: settling an
 // address asks the kernel a bounded number of questions, finds who has just come
 // with that address, silences no witness, and remembers no more than so much. What it
 // leaves is done by Run.

@@ -94,7 +94,7 @@ func (s scene) wake(addr string) {
 	})
 }
 
-// next puts the next owner of the address onto the bridge, deaf to nothing.
+// next puts the next owner of the address onto the bridge, which receives all frames.
 func (s scene) next() *nstest.Port {
 	s.t.Helper()
 	c := s.ns.Port("rt0", s.spareCIDR)

@@ -205,7 +205,7 @@ func TestIsPort(t *testing.T) {
 	}
 	for _, p := range []*nstest.Port{a, b, other} {
 		at, err := g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
-		for range 50 { // a loaded machine does not tell it in plugWithin
+		for range 50 { // a loaded machine does not report it within plugWithin
 			if !errors.Is(err, context.DeadlineExceeded) {
 				break
 			}
