@@ -20,7 +20,7 @@ var guest4, guest6 = netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("fd00:
 // FuzzFrames: any guest on the bridge can send any bytes, cut short, too. Each
 // frame goes to a socket with the kernel's filter on it and is read from there
 // by the prober, as from the bridge; the socket is no packet socket, so that
-// all frames are to our own MAC for it. Of ARP it begins with the kept frames
+// all frames are to our own MAC for it. Of ARP it begins with the recorded frames
 // (TestKeptARP). It holds:
 //   - a frame counts as an answer if, and only if, it is one: nothing else is
 //     evidence, and no answer is taken for silence;
@@ -136,7 +136,7 @@ func TestKeptARP(t *testing.T) {
 	}
 	files, err := filepath.Glob(folder + "/arp-*")
 	if err != nil || len(files) != len(recorded) {
-		t.Errorf("%d frames are kept, and %d named: %v", len(files), len(recorded), err)
+		t.Errorf("%d frames are recorded, and %d named: %v", len(files), len(recorded), err)
 	}
 	w := arp()
 	for name, want := range recorded {
