@@ -66,7 +66,7 @@ func TestAnswersWithoutTheirObject(t *testing.T) {
 	for _, name := range []string{"link", "far-link", "neighbour", "forwarding", "netns-id"} {
 		ask := questions[name]
 		if ask == nil {
-			t.Fatalf("nobody asks for a %s", name)
+			t.Fatalf("no question for a %s", name)
 		}
 		for what, output := range map[string][]byte{
 			"done":        datagram(Header{Type: unix.NLMSG_ERROR, seq: 1}, make([]byte, 4)),

@@ -14,7 +14,7 @@ import (
 func TestKernelWithoutConnectionTracking(t *testing.T) {
 	t.Parallel()
 	realtest.Root(t)
-	const nobody = 0xfe
+	const unknown = 0xfe
 	if k, err := Dial(unix.NETLINK_SMC + 1); !IsUntracked(err) {
 		if err == nil {
 			k.Close()
@@ -26,7 +26,7 @@ func TestKernelWithoutConnectionTracking(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	if err := k.change(nobody<<8, 0, make([]byte, sizeofNfgenmsg)); !IsUntracked(err) {
+	if err := k.change(unknown<<8, 0, make([]byte, sizeofNfgenmsg)); !IsUntracked(err) {
 		t.Errorf("ask: %v", err)
 	}
 	if _, err := k.CountConnections(); err != nil {
