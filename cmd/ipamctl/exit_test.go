@@ -127,7 +127,7 @@ func TestNoDaemon(t *testing.T) {
 	if code := (&world{}).ctl(t, s, "pools", "-o", "json"); code != exitNotRunning || !strings.Contains(s.err.String(), `"code": "not_running"`) {
 		t.Errorf("exit %d: %s", code, s.err.String())
 	}
-	// version still tells its own.
+	// version still prints its own.
 	s = &screen{}
 	if (&world{}).ctl(t, s, "version", "--socket", missing); !strings.Contains(s.out.String(), "v0.1.0") {
 		t.Errorf("version alone: %q", s.out.String())
