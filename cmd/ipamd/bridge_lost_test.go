@@ -107,7 +107,7 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 		}
 		to := w.program.book.Rev()
 		gone.Add(1)
-		w.onlyLetGo(from, to)
+		w.onlyReleased(from, to)
 
 		index = w.makeAgain(ports, index)
 	}
@@ -134,9 +134,9 @@ func TestBridgeLostUnderLoad(t *testing.T) {
 	}
 }
 
-// onlyLetGo fails the test when an address was given or became reusable in a
-// stretch of the book's history.
-func (w *world) onlyLetGo(from, to int64) {
+// onlyReleased fails the test when an address was given or became reusable in a
+// range of the book's history.
+func (w *world) onlyReleased(from, to int64) {
 	w.t.Helper()
 	list, err := w.client.History(ctx, client.HistoryFilter{Limit: 1000})
 	if err != nil {

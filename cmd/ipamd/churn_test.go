@@ -423,7 +423,7 @@ func TestL6ConcurrentPairs(t *testing.T) {
 }
 
 // pair allocates, waits a little, perhaps binds, and releases. Other pairs of
-// the same sandbox share its lease, and may have let it go by then.
+// the same sandbox share its lease, and may have released it by then.
 func (w *world) pair(random *rand.Rand, sandbox, mac string) error {
 	delay := func() { <-time.After(time.Duration(random.IntN(3000)) * time.Microsecond) }
 	own, cancel := context.WithTimeout(ctx, wait)

@@ -20,7 +20,7 @@ import (
 )
 
 // The kernel has more news than the daemon's socket holds, over and over, and in
-// the lost stretch a stranger takes the address that would be given next, and
+// the gap a stranger takes the address that would be given next, and
 // leaves a former one. What it took is not given, at once and though no reading
 // is due for an hour; and in the end the board is what a recount of the
 // namespaces says.

@@ -132,7 +132,7 @@ func TestAPoolIsRemovedAndMadeAgain(t *testing.T) {
 	if l := w.give("first", "10.8.64.2").Leases[0]; l.PoolUID != "" && l.PoolUID != made.Pool.UID {
 		t.Errorf("first is of pool %s", l.PoolUID)
 	}
-	next := w.give("next", "10.8.64.8").Leases[0] // what cools rests on
+	next := w.give("next", "10.8.64.8").Leases[0] // what cools goes on cooling
 	stale := func() {
 		t.Helper()
 		output := w.refusedWith(client.ErrStaleGeneration, func() error {
@@ -224,7 +224,7 @@ func TestAPassEndsRestsByThePoolsUID(t *testing.T) {
 	w := newWorld(t, quick, func(c *config.Config) { c.Reconcile.Every = config.Duration(20 * time.Millisecond) })
 	w.ns.Exec("ip", "addr", "add", "10.9.0.1/24", "dev", "rt0")
 	goOn := w.holdPasses() // until the old pool is gone
-	rested := w.cool("a")
+	former := w.cool("a")
 	old := w.poolNamed("default")
 	if _, err := w.client.RemovePool(ctx, "default", client.Removal{UID: old.UID}); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestAPassEndsRestsByThePoolsUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := w.cool("b", "second")
-	before := w.whois(rested.Address)
+	before := w.whois(former.Address)
 	goOn()
 	w.becomes(other.Address, api.Free) // by the daemon's cooldown
 	for range 3 {
@@ -245,8 +245,8 @@ func TestAPassEndsRestsByThePoolsUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now := w.whois(rested.Address); now.State != api.Cooling || now.Revision < before.Revision || now.Lease == nil && before.Lease != nil {
-		t.Errorf("%s is %s, want cooling by its own pool's hour", rested.Address, now.State)
+	if now := w.whois(former.Address); now.State != api.Cooling || now.Revision < before.Revision || now.Lease == nil && before.Lease != nil {
+		t.Errorf("%s is %s, want cooling by its own pool's hour", former.Address, now.State)
 	}
 }
 

@@ -34,19 +34,19 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), slow)
-		rested, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
+		cooled, asleep, bare := w.box(d, "rested"), w.box(d, "asleep"), w.plug(d, "bare", nil)
 		w.watched()
 		if _, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range []*box{rested, asleep} {
+		for _, b := range []*box{cooled, asleep} {
 			b.port.Close()
 			d.Delete(t, "default", b.name)
 		}
-		w.becomes(rested.held.Address, api.Cooling)
+		w.becomes(cooled.held.Address, api.Cooling)
 		w.stopDaemon()
-		again := labels("rested", rested.held.Address)
-		again["ipamd.dev/lease-id"] = rested.held.ID
+		again := labels("rested", cooled.held.Address)
+		again["ipamd.dev/lease-id"] = cooled.held.ID
 		d.Create(t, ctrdtest.Spec{ID: "rested", Labels: again})
 		d.Create(t, ctrdtest.Spec{ID: "other", Labels: labels("other", asleep.held.Address)})
 		d.Create(t, ctrdtest.Spec{ID: "impostor", Labels: labels("impostor", bare.held.Address)})
@@ -59,7 +59,7 @@ func TestRebuildWhereTheOldBookIsContradicted(t *testing.T) {
 			t.Errorf("it reported %q", r.Unexplained)
 		}
 		w.start()
-		if who := w.whois(rested.held.Address); who.State != api.Quarantined || who.Lease.ID == rested.held.ID {
+		if who := w.whois(cooled.held.Address); who.State != api.Quarantined || who.Lease.ID == cooled.held.ID {
 			t.Errorf("made again after its lease had ended, and not started: %+v", who.Lease)
 		}
 		if who := w.whois(asleep.held.Address); who.State != api.Quarantined || who.Lease.Sandbox != "asleep" {

@@ -142,7 +142,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	labelled := w.box(d, "labelled")                                                       // .2
 	owned := w.plug(d, "owned", labels("owned", addr(3)))                                  // .3: no lease label
 	bare := w.plug(d, "bare", nil)                                                         // .4: recorded, and labelled by nothing
-	asleep, rested, leaving := w.box(d, "asleep"), w.box(d, "rested"), w.box(d, "leaving") // .5, .6, .7
+	asleep, cooled, leaving := w.box(d, "asleep"), w.box(d, "rested"), w.box(d, "leaving") // .5, .6, .7
 	w.give("waiting", addr(8))
 	if _, err := w.client.Quarantine(ctx, addr(9), "by hand"); err != nil {
 		t.Fatal(err)
@@ -151,11 +151,11 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 	if _, err := w.client.Pause(ctx, asleep.held.ID, api.PauseRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range []*box{asleep, rested} {
+	for _, b := range []*box{asleep, cooled} {
 		b.port.Close()
 		d.Delete(t, "default", b.name)
 	}
-	w.becomes(rested.held.Address, api.Cooling)
+	w.becomes(cooled.held.Address, api.Cooling)
 	if r, err := w.client.Release(ctx, leaving.held.ID, api.ReleaseRequest{}); err != nil || r.Lease.State != api.Releasing {
 		t.Fatalf("release: %+v, %v", r, err)
 	}
@@ -212,7 +212,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 			t.Errorf("%s had lease %s and has: %s, %+v", b.name, b.held.ID, now.State, now.Lease)
 		}
 	}
-	for at, state := range map[string]api.State{asleep.held.Address: api.Quarantined, rested.held.Address: api.Cooling,
+	for at, state := range map[string]api.State{asleep.held.Address: api.Quarantined, cooled.held.Address: api.Cooling,
 		addr(8): api.Quarantined, addr(9): api.Quarantined, addr(10): api.Quarantined} {
 		if got := w.state(at); got != state {
 			t.Errorf("%s is %s, want %s", at, got, state)
@@ -240,7 +240,7 @@ func rebuildsBroken(t *testing.T, d *ctrdtest.Daemon, table string) {
 		t.Errorf("bare had %+v, and has %+v", bare.held, again)
 	}
 	// A release that names a lease of before is understood.
-	for id, want := range map[string]api.State{asleep.held.ID: api.Quarantined, rested.held.ID: api.Cooling} {
+	for id, want := range map[string]api.State{asleep.held.ID: api.Quarantined, cooled.held.ID: api.Cooling} {
 		if r, err := w.client.Release(ctx, id, api.ReleaseRequest{}); err != nil || r.Lease.State != want {
 			t.Errorf("release of a lease of before: %+v, %v, want it %s", r, err, want)
 		}

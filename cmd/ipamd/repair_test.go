@@ -375,11 +375,11 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 		lostToo, lostTooPort := plugged("lost-too")
 		lostPort.Close()
 		lostTooPort.Close()
-		robbed := w.allocate("robbed").Leases[0]
-		if _, err := w.client.Bind(ctx, robbed.ID, api.BindRequest{MAC: "02:00:00:00:01:02"}); err != nil {
+		disputed := w.allocate("disputed").Leases[0]
+		if _, err := w.client.Bind(ctx, disputed.ID, api.BindRequest{MAC: "02:00:00:00:01:02"}); err != nil {
 			t.Fatal(err)
 		}
-		robber := w.ns.Port("rt0", robbed.Address+"/24")
+		stranger := w.ns.Port("rt0", disputed.Address+"/24")
 		realtest.Eventually(t, wait, "a pass to be held", func() bool {
 			r, err := w.client.Reconcile(ctx, api.ReconcileRequest{})
 			return err == nil && r.Report.Held != nil && r.Report.Held.Releases == 2
@@ -411,8 +411,8 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 			{"quarantine_near_cap", "1 of at most 1", "ipamctl quarantine ls", func() {}},
 			{"two_claimants " + twice, `sandbox "twin-a" in container default/twin-a and sandbox "twin-b" in container default/twin-b`,
 				"ipamctl whois " + twice, func() { d.Delete(t, "default", "twin-b") }},
-			{"conflict " + robbed.Address, "the netns witness sees it under another", "ipamctl whois " + robbed.Address,
-				func() { robber.Close(); do("release " + robbed.ID) }},
+			{"conflict " + disputed.Address, "the netns witness sees it under another", "ipamctl whois " + disputed.Address,
+				func() { stranger.Close(); do("release " + disputed.ID) }},
 			{"stray " + stray.held.Address, "the netns witness sees it", "ipamctl whois " + stray.held.Address, stray.port.Close},
 			{"releasing_stuck " + stuck.held.Address, "container default/stuck is there (task running)", "ipamctl show " + stuck.held.ID,
 				func() { stuck.port.Close(); d.Delete(t, "default", "stuck") }},

@@ -67,7 +67,7 @@ func TestARestoreWhereAnotherRests(t *testing.T) {
 		became          []string
 		state           api.State
 	}{
-		"it rests":                     {became: back, state: api.Paused},
+		"it cools":                     {became: back, state: api.Paused},
 		"its release is not confirmed": {released: true, became: back, state: api.Paused},
 		"its release is not confirmed, and it lives": {released: true, there: true, became: []string{"10.8.64.2 asleep backup left_out", "10.8.64.2 new book kept"}, state: api.Releasing},
 	} {
