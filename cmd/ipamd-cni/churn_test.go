@@ -196,7 +196,7 @@ func (a *churned) round() error {
 	return nil
 }
 
-// added says ADD until it is answered, as a runtime does that is told to ask again.
+// added says ADD until it is answered, as a runtime does that is answered to try again.
 func (a *churned) added() (string, error) {
 	for end := time.Now().Add(wait); ; {
 		out, err := a.say("ADD", a.box.Path())

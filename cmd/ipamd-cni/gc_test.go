@@ -22,7 +22,7 @@ func TestN3GC(t *testing.T) {
 	collects := `{"type": "ipamd", "gc": true, "socket": "` + w.socket + `"}`
 	w.network("a", "1.1.0", "", collects)
 	w.network("b", "1.1.0", "", collects)
-	w.network("deaf", "1.1.0", "") // nothing in its list collects
+	w.network("no-gc", "1.1.0", "") // nothing in its list collects
 
 	// Attachments that no cache of libcni has, as after a runtime that lost its memory.
 	add := func(network, container string) (box *nstest.NS, at types.GCAttachment) {
@@ -36,7 +36,7 @@ func TestN3GC(t *testing.T) {
 	_, valid := add("a", "valid")
 	stale, _ := add("a", "stale")
 	add("b", "other")
-	add("deaf", "quiet")
+	add("no-gc", "quiet")
 	own, err := w.client.Allocate(t.Context(), api.AllocateRequest{Sandbox: "runtimes-own"})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestN3GC(t *testing.T) {
 	}
 	stale.Delete()
 	realtest.Eventually(t, wait, "what was collected is confirmed", func() bool { return !strings.Contains(states(), "stale") })
-	gc("deaf", &libcni.GCArgs{})
+	gc("no-gc", &libcni.GCArgs{})
 	gc("b", &libcni.GCArgs{}) // none is valid
 	want := "valid:bound other:releasing quiet:bound runtimes-own:reserved"
 	if got := states(); got != want {
