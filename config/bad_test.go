@@ -135,7 +135,7 @@ var badConfigs = []struct{ name, doc, want string }{
 	{"nothing at once", "[watchdog]\nparallel = 0\n", "FILE:2:1: watchdog.parallel: 0 is not from 1 to 65536"},
 	{"never quarantined", "[watchdog]\nreleasing_max = '0s'\n", "FILE:2:1: watchdog.releasing_max: 0s is not above 0"},
 	{"killed at once", "[watchdog]\nkill_wait = '0s'\n", "FILE:2:1: watchdog.kill_wait: 0s is not above 0"},
-	{"orphans by nobody's word", "[watchdog]\nremove_orphans = true\n", "FILE:2:1: watchdog.remove_orphans: only an owner can call a running container an orphan, and owner.socket names none"},
+	{"orphans without an owner", "[watchdog]\nremove_orphans = true\n", "FILE:2:1: watchdog.remove_orphans: only an owner can call a running container an orphan, and owner.socket names none"},
 	{"relative owner", "[owner]\nsocket = 'o.sock'\n", `FILE:2:1: owner.socket: "o.sock" is no absolute path`},
 	{"owner of no containers", "[owner]\nsocket = '/o'\n[runtime]\nkind = 'none'\n", "FILE:2:1: owner.socket: its answers are about containers, and runtime.kind is none"},
 	{"an owner that is no user", "[owner]\nuids = [4294967295]\n", "FILE:2:1: owner.uids: 4294967295 stands for no user"},
