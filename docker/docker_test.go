@@ -31,7 +31,7 @@ func TestN8Docker(t *testing.T) {
 	}
 	w.docker("exec", "box-a", "busybox", "ping", "-c", "1", "-W", "5", b)
 
-	t.Run("a stopped container's address rests", func(t *testing.T) {
+	t.Run("a stopped container's address cools", func(t *testing.T) {
 		w.docker("rm", "-f", "box-b")
 		w.becomes(b, api.Cooling)
 		if c := w.sleeper("box-c", "--network", "sandboxes"); c != "10.8.64.4" {
