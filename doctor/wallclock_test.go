@@ -59,7 +59,7 @@ func TestClockStepped(t *testing.T) {
 		all  []ipam.Stamp
 		want time.Time
 	}{
-		"no row tells":                     {nil, at(10*minute, hour).Wall},
+		"no row shows it":                  {nil, at(10*minute, hour).Wall},
 		"rows before it":                   {[]ipam.Stamp{at(6*minute, 0)}, at(10*minute, hour).Wall},
 		"the first behind it":              {[]ipam.Stamp{at(9*minute, hour), at(7*minute, hour), at(8*minute, hour), at(6*minute, 0)}, at(7*minute, hour).Wall},
 		"of another boot":                  {[]ipam.Stamp{another}, at(10*minute, hour).Wall},
