@@ -156,7 +156,7 @@ func TestShims(t *testing.T) {
 		}
 		d.FreezeShim(t, "a", "stuck")
 		if s, err := state("stuck", 100*time.Millisecond); err == nil && s == tasktypes.Status_RUNNING {
-			t.Error("a frozen shim told its task's state")
+			t.Error("a frozen shim answered its task's state")
 		}
 		if s, err := state("well", time.Minute); err != nil || s != tasktypes.Status_RUNNING {
 			t.Errorf("the other task is %v, %v", s, err)
