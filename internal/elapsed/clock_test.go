@@ -61,7 +61,7 @@ func TestF20NoMoreThanHasPassed(t *testing.T) {
 		note()
 		started, lied := l.truth, ""
 		// Since a change was recorded one of the two clocks may be wrong; with
-		// both wrong nothing could tell.
+		// both wrong nothing could show it.
 		lie := func(clock string) bool {
 			if lied != "" && lied != clock {
 				return false
@@ -145,7 +145,7 @@ func TestF20ClocksThatCannotBe(t *testing.T) {
 		c.Resume(was)
 		since, odd := c.Oddity()
 		if got := c.Now().Since(was.At); got != tt.credit || (odd != nil) != tt.odd || odd != nil && !since.Equal(s.Wall) {
-			t.Errorf("%s: credited with %v, want %v; told %v", name, got, tt.credit, odd)
+			t.Errorf("%s: credited with %v, want %v; odd %v", name, got, tt.credit, odd)
 		}
 	}
 }
