@@ -15,8 +15,8 @@ var (
 	dirs  = regexp.MustCompile(`\./([\w/-]+)`)
 )
 
-// An edit that a page tells a reader to make changes the file that it names, and a test that it
-// tells to run exists: an edit that matches nothing breaks no rule, and the test that is to
+// An edit that a page has a reader make changes the file that it names, and a test that it
+// names exists: an edit that matches nothing breaks no rule, and the test that is to
 // fail stays green.
 func TestCommandsOfThePagesDoWhatTheySay(t *testing.T) {
 	have := tests(t)

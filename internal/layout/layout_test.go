@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/ipamd/ipamd"
 
-// A pack is what `go list` tells of a package.
+// A pack is what `go list` prints of a package.
 type pack struct {
 	ImportPath string
 	Dir        string
