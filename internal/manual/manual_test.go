@@ -24,7 +24,7 @@ func box() *cobra.Command {
 	root.PersistentFlags().StringP("lid", "l", "oak", "the `wood` of it")
 	open := &cobra.Command{Use: "open THING", Short: "Open it", Long: "Opens it.", Run: nothing, Example: "  box open"}
 	open.Flags().Bool("now", false, "at once")
-	open.Flags().Bool("secret", false, "not to be told")
+	open.Flags().Bool("secret", false, "not to be shown")
 	if err := open.Flags().MarkHidden("secret"); err != nil {
 		panic(err)
 	}
@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 		}
 		for _, hidden := range []string{"secret", "trick", "completion"} {
 			if strings.Contains(shown, hidden) {
-				t.Errorf("%s tells of %s", page, hidden)
+				t.Errorf("%s names %s", page, hidden)
 			}
 		}
 	}
