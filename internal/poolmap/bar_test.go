@@ -20,7 +20,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// A runner that gave each address once and rests is idle: what has rested is
+// A runner that gave each address once and gives no more is idle: what has cooled is
 // available, whether the book still has its row or not.
 func TestRestedAddressesAreAvailable(t *testing.T) {
 	idle := api.Pool{Size: 10, Free: 0, Available: 8, ByState: map[string]int{"cooling": 9, "bound": 1}}
