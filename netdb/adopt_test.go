@@ -191,7 +191,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 				t.Errorf("adopted %+v, want uid %s on %s", got, tt.uid, tt.iface)
 			}
 			if (got.ID == a.ID) != tt.sameID {
-				t.Errorf("its id is %s, the label's %s; kept should be %v", got.ID, a.ID, tt.sameID)
+				t.Errorf("its id is %s, the label's %s; that they are the same should be %v", got.ID, a.ID, tt.sameID)
 			}
 			if got.MAC != "02:00:00:00:00:0a" || len(got.Containers) != 1 || string(got.Evidence) != string(evidence) {
 				t.Errorf("what the witnesses said is lost: %+v", got)
@@ -220,7 +220,7 @@ func TestAdoptedBackFromQuarantine(t *testing.T) {
 	if err != nil || got.Attempt != 3 || got.Labels["k"] != "v" || got.Created != q.Created {
 		t.Fatalf("%+v, %v, was %+v", got, err, q)
 	}
-	// The owner's wish to let it go is still understood.
+	// The owner's wish to release it is still understood.
 	if r, err := b.Release(ctx, client, q.ID, "a-1", 0); err != nil || r.State != ipam.Releasing {
 		t.Error(r, err)
 	}

@@ -21,13 +21,13 @@ func unseen(*ipam.Lease) error { return nil }
 func free(t *testing.T, b *netdb.Book, p *ipam.Pool) (freed int) {
 	t.Helper()
 	for {
-		rested := b.Cooled(p.UID, Policy.Cooldown, nil, 16)
-		if len(rested) == 0 {
+		due := b.Cooled(p.UID, Policy.Cooldown, nil, 16)
+		if len(due) == 0 {
 			return freed
 		}
-		n, err := b.Free(ctx, allocator, rested, unseen)
-		if err != nil || n != len(rested) {
-			t.Fatalf("freed %d of %d: %v", n, len(rested), err)
+		n, err := b.Free(ctx, allocator, due, unseen)
+		if err != nil || n != len(due) {
+			t.Fatalf("freed %d of %d: %v", n, len(due), err)
 		}
 		freed += n
 	}
@@ -107,7 +107,7 @@ func TestF1AnAddressThatRestedIsFree(t *testing.T) {
 			}
 			// Its owner is one like any other by now, and a wish is for a free address.
 			if _, own := b.PickOwn(leases[0].Owner(), 0); own {
-				t.Error("an address that has rested is kept for its last owner")
+				t.Error("an address that has cooled is kept for its last owner")
 			}
 			if w, err := b.PickAddr(ipam.Owner{PoolUID: p.UID, UID: "z", Interface: "eth0"}, want[2], Policy); err != nil {
 				t.Error(err)
@@ -181,11 +181,11 @@ func TestF1WhatStaysCooling(t *testing.T) {
 		Cool(t, b, l)
 	}
 	c.Pass(Policy.Cooldown)
-	rested := b.Cooled(p.UID, Policy.Cooldown, nil, 9)
-	if len(rested) != 5 {
-		t.Fatalf("%d of 5 have rested", len(rested))
+	due := b.Cooled(p.UID, Policy.Cooldown, nil, 9)
+	if len(due) != 5 {
+		t.Fatalf("%d of 5 have cooled", len(due))
 	}
-	if rest := b.Cooled(p.UID, Policy.Cooldown, rested[3], 9); len(rest) != 1 || rest[0] != rested[4] {
+	if rest := b.Cooled(p.UID, Policy.Cooldown, due[3], 9); len(rest) != 1 || rest[0] != due[4] {
 		t.Errorf("behind the fourth: %v", rest)
 	}
 	offered, err := b.Pick(p.UID, Policy)
@@ -195,7 +195,7 @@ func TestF1WhatStaysCooling(t *testing.T) {
 	if _, err := b.Quarantine(ctx, Who(ipam.ByReconciler, ipam.SeenOnWire), leases[1].Addr, evidence); err != nil {
 		t.Fatal(err)
 	}
-	n, err := b.Free(ctx, allocator, rested, func(l *ipam.Lease) error {
+	n, err := b.Free(ctx, allocator, due, func(l *ipam.Lease) error {
 		if l.Addr == leases[2].Addr {
 			return errors.New("it is seen")
 		}

@@ -94,7 +94,7 @@ func bindsAgainstAModel(t testing.TB) func(*rapid.T) {
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	Pool(t, b, "default", "10.8.64.0/20")
 	return func(t *rapid.T) {
-		clock.Pass(time.Hour) // what the one before had has rested
+		clock.Pass(time.Hour) // what the one before had has cooled
 		l, err := TryReserve(b, b.Pools()[0], fmt.Sprint("s", b.Rev()), Policy)
 		if err != nil {
 			t.Fatal(err)

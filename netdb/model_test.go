@@ -149,7 +149,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 					for a, other := range model {
 						if e != nil && other.state == ipam.Cooling && other.rev < e.rev && keeps[a] == "" {
-							t.Fatalf("%s was given, %s has rested longer", l.Addr, a)
+							t.Fatalf("%s was given, %s has cooled longer", l.Addr, a)
 						}
 					}
 					since, used := freed[l.Addr]
@@ -323,15 +323,15 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					ad.Rev = e.rev
 				}
 				var had *entry
-				kept := ad.ID != "" && !ended[ad.ID]
+				sameID := ad.ID != "" && !ended[ad.ID]
 				for at, other := range model {
 					if other.sandbox == s && other.state.Open() {
 						had = other
 					}
-					kept = kept && (other.id != ad.ID || at == a && other.sandbox == s && other.state == ipam.Quarantined)
+					sameID = sameID && (other.id != ad.ID || at == a && other.sandbox == s && other.state == ipam.Quarantined)
 				}
 				if k, ok := known[ad.ID]; ok {
-					kept = kept && k == period{a, s} && last[a] == ad.ID
+					sameID = sameID && k == period{a, s} && last[a] == ad.ID
 				}
 				l, err := b.Adopt(ctx, reconciler, ad)
 				var owned *ipam.OwnedError
@@ -346,8 +346,8 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 					}
 				case err != nil:
 					t.Fatal(err)
-				case (l.ID == ad.ID) != kept:
-					t.Fatalf("adopted %+v by the label %q; kept should be %v", l, ad.ID, kept)
+				case (l.ID == ad.ID) != sameID:
+					t.Fatalf("adopted %+v by the label %q; that it has the label's id should be %v", l, ad.ID, sameID)
 				default:
 					if e != nil && e.id != l.ID {
 						ended[e.id] = true
@@ -377,7 +377,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				for _, l := range b.Cooled(pool.UID, Policy.Cooldown, nil, rapid.IntRange(1, 3).Draw(t, "most")) {
 					e := model[l.Addr]
 					if e == nil || e.rev != l.Rev || e.state != ipam.Cooling || passed.since(e.since) < Policy.Cooldown {
-						t.Fatalf("%s is said to have rested: %+v", l.Addr, e)
+						t.Fatalf("%s is said to have cooled: %+v", l.Addr, e)
 					}
 					if n, err := b.Free(ctx, allocator, []*ipam.Lease{l}, unseen); n != 1 || err != nil {
 						t.Fatal(n, err)
@@ -533,14 +533,14 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 				if !maps.Equal(leased, names) {
 					t.Fatalf("names %v, want %v", leased, names)
 				}
-				kept := uint64(0)
+				reserved := uint64(0)
 				for a := range keeps {
 					if model[a] == nil {
-						kept++
+						reserved++
 					}
 				}
-				if u[0].Kept != kept || u[0].Free != uint64(5-len(model))-kept {
-					t.Fatalf("%d kept, %d free; want %d of %d", u[0].Kept, u[0].Free, kept, 5-len(model))
+				if u[0].Kept != reserved || u[0].Free != uint64(5-len(model))-reserved {
+					t.Fatalf("%d kept, %d free; want %d of %d", u[0].Kept, u[0].Free, reserved, 5-len(model))
 				}
 				// Every invariant costs a walk over the file; now and then, and at the end.
 				if steps++; steps%8 != 0 {

@@ -204,11 +204,11 @@ func TestGrowAndShrink(t *testing.T) {
 	if n, _ := b.Available(bound.PoolUID, Policy); n != 0 {
 		t.Errorf("%d available", n)
 	}
-	rested := b.Cooled(bound.PoolUID, Policy.Cooldown, nil, 16)
-	if len(rested) != 1 || rested[0].ID != cooling.ID {
-		t.Fatalf("%v", rested)
+	due := b.Cooled(bound.PoolUID, Policy.Cooldown, nil, 16)
+	if len(due) != 1 || due[0].ID != cooling.ID {
+		t.Fatalf("%v", due)
 	}
-	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
+	if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), due, func(*ipam.Lease) error { return nil }); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 	notGiven("its row is gone")

@@ -195,7 +195,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 			b := OpenAt(t, path, opts)
 			p := Pool(t, b, "default", prefix)
 			open := make(map[string]*ipam.Lease)
-			rested := make(map[netip.Addr]time.Time) // when its removal was confirmed
+			coolsSince := make(map[netip.Addr]time.Time) // when its removal was confirmed
 			for n := range 400 {
 				switch r.IntN(9) {
 				case 0, 1, 2, 3:
@@ -205,7 +205,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 					if bits != 0 {
 						if err == nil {
 							if _, err := b.Expire(ctx, Who(ipam.ByWatchdog, "expired"), l.ID, l.Rev, func() error { return nil }); err == nil {
-								delete(rested, l.Addr)
+								delete(coolsSince, l.Addr)
 							} else {
 								open[l.ID] = l
 							}
@@ -223,7 +223,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 							t.Fatalf("%s is given, and %s is %s", l.Text(), other.Text(), other.State)
 						}
 					}
-					for a, since := range rested {
+					for a, since := range coolsSince {
 						if l.Covers(a) && (c.Wall.Sub(since) < Policy.CooldownMin || c.Wall.Sub(since) < Policy.Cooldown && l.Cut != ipam.CutEarly) {
 							t.Fatalf("%s is given (cut %q) %v after %s was released", l.Text(), l.Cut, c.Wall.Sub(since), a)
 						}
@@ -234,7 +234,7 @@ func TestD2PrefixesAndAddressesAreApart(t *testing.T) {
 						Cool(t, b, l)
 						delete(open, id)
 						for a := l.Addr; l.Covers(a); a = a.Next() {
-							rested[a] = c.Wall
+							coolsSince[a] = c.Wall
 						}
 						break
 					}

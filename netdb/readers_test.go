@@ -23,8 +23,8 @@ import (
 // are, and so it does not matter how fast anything is.
 func TestF3NoCommitWaitsForAReader(t *testing.T) {
 	const all = 4 // readers
-	held, letGo := context.WithCancel(ctx)
-	defer letGo()
+	held, endRead := context.WithCancel(ctx)
+	defer endRead()
 	var readers atomic.Int64
 	pause := func() { // in the middle of a row
 		readers.Add(1)
@@ -83,7 +83,7 @@ func TestF3NoCommitWaitsForAReader(t *testing.T) {
 		t.Error("commits wait for a reader")
 	}
 	paused.Store(false)
-	letGo()
+	endRead()
 	for range all {
 		if err := <-done; err != nil && !errors.Is(err, ipam.ErrNotFound) {
 			t.Error(err)

@@ -158,7 +158,7 @@ func TestL3ReleaseAgainDoesNotRestartTheCooldown(t *testing.T) {
 	}
 }
 
-// L4: A owned an address, let it go, B owns it. A's late release is refused
+// L4: A owned an address, released it, B owns it. A's late release is refused
 // and leaves B alone; so do all of A's late verbs.
 func TestL4LateReleaseLeavesTheNextOwnerAlone(t *testing.T) {
 	c := NewClock()

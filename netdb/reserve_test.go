@@ -159,7 +159,7 @@ func TestReserveBinds(t *testing.T) {
 }
 
 // P6: a lease that was never used does not end the rest of its address. A stranger
-// got an address 23 ms after its owner had let it go: the owner's sandbox had
+// got an address 23 ms after its owner had released it: the owner's sandbox had
 // come back for it, and had let the second lease go unbound.
 func TestAnUnusedLeaseKeepsTheRest(t *testing.T) {
 	for name, take := range map[string]func(b *netdb.Book, pool *ipam.Pool, a *ipam.Lease) (netdb.Candidate, ipam.Cut, error){

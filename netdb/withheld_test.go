@@ -45,7 +45,7 @@ func TestWithheldRestInTheirOrder(t *testing.T) {
 	strict.Strict = true
 	clock.Pass(Policy.Cooldown / 2)
 	if l, err := TryReserve(b, wide, "d", strict); err != nil || l.Addr != early.Addr {
-		t.Fatalf("%v, %v, and %s has rested", l, err, early.Addr)
+		t.Fatalf("%v, %v, and %s has cooled", l, err, early.Addr)
 	}
 	_, err := TryReserve(b, wide, "e", strict)
 	wantErr(t, err, ipam.ErrExhausted)
@@ -125,13 +125,13 @@ func TestWithheldRestAmongThePoolsOwn(t *testing.T) {
 			}
 			clock.Pass(Policy.Cooldown - time.Duration(len(held)-3)*time.Minute)
 			if n, _ := b.Available(wide.UID, strict); n != 4 {
-				t.Errorf("%d are available, 4 have rested", n)
+				t.Errorf("%d are available, 4 have cooled", n)
 			}
 			clock.Pass(time.Hour)
 			if tt.free {
-				rested := b.Cooled(wide.UID, Policy.Cooldown, nil, 3)
-				rested = append(rested, b.Cooled(wide.UID, Policy.Cooldown, rested[2], 9)...)
-				if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil || n != len(held) {
+				due := b.Cooled(wide.UID, Policy.Cooldown, nil, 3)
+				due = append(due, b.Cooled(wide.UID, Policy.Cooldown, due[2], 9)...)
+				if n, err := b.Free(ctx, Who(ipam.ByReconciler, "rested"), due, func(*ipam.Lease) error { return nil }); err != nil || n != len(held) {
 					t.Fatal(n, err)
 				}
 			}
@@ -215,8 +215,8 @@ func TestAFormerGatewayRestsWhereverItIs(t *testing.T) {
 	}{
 		"excluded, and then not":       {steps: []ipam.PoolSpec{excluded, moved}},
 		"outside, and then not":        {steps: []ipam.PoolSpec{narrow, moved}},
-		"it had rested":                {steps: []ipam.PoolSpec{moved}, cooled: true},
-		"it had rested, and is out of": {steps: []ipam.PoolSpec{narrow, moved}, cooled: true},
+		"it had cooled":                {steps: []ipam.PoolSpec{moved}, cooled: true},
+		"it had cooled, and is out of": {steps: []ipam.PoolSpec{narrow, moved}, cooled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := NewClock()
