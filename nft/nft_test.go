@@ -238,7 +238,7 @@ func TestManyElementsAreOneTransaction(t *testing.T) {
 	apply(t, c, read(t, c, want), less)
 }
 
-// TestNewsSayWhoChangedATable: a change of ours is told apart from one of another program,
+// TestNewsSayWhoChangedATable: a change of ours is distinguished from one of another program,
 // and from one of another table.
 func TestNewsSayWhoChangedATable(t *testing.T) {
 	realtest.Need(t, "nft")
