@@ -69,7 +69,7 @@ func owned(v watchdog.Verdict, names ...string) part {
 	}
 }
 
-// missed says since when the list has not vouched for them.
+// missed says since when the list has not had them as valid.
 func missed(long time.Duration, names ...string) part {
 	return func(y *yard) {
 		for _, n := range names {

@@ -267,13 +267,13 @@ func TestInterference(t *testing.T) {
 }
 
 // A sandbox begins anew under its name while its old containers are removed:
-// its owner vouches for it again, or was given its lease again. What is left of
+// its owner calls it valid again, or was given its lease again. What is left of
 // it then stays, and its lease is not released, be it at the revision at which it
 // was judged.
 func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		vouched := func(b *scene, l *ipam.Lease) { b.o.Set("valid", l.Sandbox) }
+		calledValid := func(b *scene, l *ipam.Lease) { b.o.Set("valid", l.Sandbox) }
 		given := func(b *scene, _ *ipam.Lease) { b.given.Store(true) }
 		unclear := func(b *scene, l *ipam.Lease) { b.o.Set("limbo", l.Sandbox) }
 		for i, tt := range []struct {
@@ -284,13 +284,13 @@ func TestBeginsAnewDuringItsRemoval(t *testing.T) {
 			left     string
 		}{
 			{"given before the first signal", "", given, "has not bound it", nil, "[c1]"},
-			{"vouched for after SIGQUIT", "quit c1", vouched, "is valid", []string{"quit c1"}, "[c1]"},
+			{"called valid after SIGQUIT", "quit c1", calledValid, "is valid", []string{"quit c1"}, "[c1]"},
 			{"given after SIGQUIT", "quit c1", given, "has not bound it", []string{"quit c1"}, "[c1]"},
 			{"its owner does not know after SIGQUIT", "quit c1", unclear, "its owner", []string{"quit c1"}, "[c1]"},
-			{"vouched for after SIGKILL", "killed c1", vouched, "is valid", []string{"quit c1", "killed c1"}, "[c1]"},
+			{"called valid after SIGKILL", "killed c1", calledValid, "is valid", []string{"quit c1", "killed c1"}, "[c1]"},
 			{"given after SIGKILL", "killed c1", given, "has not bound it", []string{"quit c1", "killed c1"}, "[c1]"},
 			{"given while its task is deleted", "task c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1"}, "[c1]"},
-			{"vouched for while its record is deleted", "record c1", vouched, "is valid", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
+			{"called valid while its record is deleted", "record c1", calledValid, "is valid", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
 			{"given while its record is deleted", "record c1", given, "has not bound it", []string{"quit c1", "killed c1", "task c1", "record c1"}, "[]"},
 			{"given while it is released", "lease", given, "has not bound it",
 				[]string{"quit c1", "killed c1", "task c1", "record c1", "lease of s9 (watchdog, orphaned) failed"}, "[]"},

@@ -35,7 +35,7 @@ func TestAValidAnswerBeginsTheGraceAnew(t *testing.T) {
 		asked, stayed = asked+swept.Asked, stayed+swept.Kept
 	}
 	if asked != 5 || stayed != 5 || o.Looks() != 5 || o.Lists() != 11 {
-		t.Errorf("asked %d times, kept %d times; the owner answered %d look-ups and %d lists", asked, stayed, o.Looks(), o.Lists())
+		t.Errorf("asked %d times, stayed %d times; the owner answered %d look-ups and %d lists", asked, stayed, o.Looks(), o.Lists())
 	}
 	b.wantNotes()
 	if now, err := b.book.Lease(l.ID); err != nil || now.Rev != l.Rev || now.State != ipam.Bound {
