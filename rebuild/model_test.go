@@ -145,8 +145,8 @@ func (r *runner) rest(pools []*ipam.Pool) error {
 		r.say("%s is cleared", l.Text())
 	}
 	for _, p := range pools {
-		rested := r.book.Cooled(p.UID, time.Nanosecond, nil, 3)
-		if _, err := r.book.Free(ctx, netdbtest.Who(ipam.ByReconciler, "rested"), rested, func(*ipam.Lease) error { return nil }); err != nil {
+		cooled := r.book.Cooled(p.UID, time.Nanosecond, nil, 3)
+		if _, err := r.book.Free(ctx, netdbtest.Who(ipam.ByReconciler, "rested"), cooled, func(*ipam.Lease) error { return nil }); err != nil {
 			return err
 		}
 	}
