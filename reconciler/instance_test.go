@@ -20,7 +20,7 @@ func (d *door) Accept(context.Context) error {
 }
 
 // Passes hold what another runtime says is gone, a preview that confirms
-// changes nothing, and a pass with an operator's word lets it go.
+// changes nothing, and a pass with an operator's word releases it.
 func TestAnotherRuntimeUntilConfirmed(t *testing.T) {
 	y := plain(t)
 	for _, name := range []string{"A", "B"} {
