@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 }
 
 // watch samples each second for so long, or until the sandboxes are many enough
-// to tell a leak by, and prints how it goes. It ends after eight times as long.
+// to show a leak by, and prints how it goes. It ends after eight times as long.
 func watch(t *testing.T, d *daemon, w *work, long time.Duration) (samples []sample) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
