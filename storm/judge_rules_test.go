@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// quiet is a history without a fault: a had .2, let it go, b has it after the
+// quiet is a history without a fault: a had .2, released it, b has it after the
 // cooldown. Each call makes a new one for a case to spoil.
 func quiet() *history {
 	two := netip.MustParseAddr("10.8.0.2")

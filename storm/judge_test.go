@@ -111,7 +111,7 @@ func until(m moment) string {
 }
 
 // had reports that a grant's sandbox was given the address before, after the
-// moment when another's removal began: then that was the reuse, and told
+// moment when another's removal began: then that was the reuse, and reported
 // its kind, and this is only a sandbox that comes back to its own.
 func (h *history) had(g grant, since moment) bool {
 	return slices.ContainsFunc(h.grants, func(o grant) bool {

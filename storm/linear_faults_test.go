@@ -61,12 +61,12 @@ func blame(calls []call, r rest) (faults []string) {
 		before, let := "", moment(0) // whose rest is due, and since when
 		for i, t := range ts {
 			least := r.of(t.early || !t.kindKnown)
-			rested := t.from - let
-			if before != "" && before != t.uid && rested < least {
+			cooled := t.from - let
+			if before != "" && before != t.uid && cooled < least {
 				found("reused too soon: %s went from %s to %s at %v, %v after its release was asked for, early %v",
-					addr, before, t.uid, t.from, rested, t.early)
+					addr, before, t.uid, t.from, cooled, t.early)
 			}
-			if t.to != never && (t.bound || before != "" && rested < r.cooldown) {
+			if t.to != never && (t.bound || before != "" && cooled < r.cooldown) {
 				before, let = t.uid, t.to
 			} else {
 				before = ""

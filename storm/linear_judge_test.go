@@ -149,8 +149,8 @@ type tally struct {
 	lost   int // calls without an answer, but for lists
 	lists  int
 	cycles int
-	early  int // addresses given before they had rested
-	rested int // bound addresses given to a stranger after their rest
+	early  int // addresses given before they had cooled
+	cooled int // bound addresses given to a stranger after their rest
 	roomy  int // addresses given when there surely was room
 
 	away     int // times that its files were moved away and back
@@ -182,7 +182,7 @@ func (t *tally) all() []count {
 		{"lists", &t.lists},
 		{"turns", &t.cycles},
 		{"early reuses", &t.early},
-		{"reuses after the whole cooldown", &t.rested},
+		{"reuses after the whole cooldown", &t.cooled},
 		{"answers when there surely was room", &t.roomy},
 		{"moves of the book's files", &t.away},
 		{"calls that were refused without them", &t.readonly},
@@ -215,7 +215,7 @@ func (t *trial) tally() tally {
 	was := make(map[netip.Addr]*holding)
 	for _, o := range holdings(calls) {
 		if w := was[o.addr]; w != nil && w.bound && w.uid != o.uid && o.fresh != nil && !o.early {
-			out.rested++
+			out.cooled++
 		}
 		was[o.addr] = o
 	}

@@ -76,7 +76,7 @@ type slot struct {
 	uid, lease  string
 	addr        netip.Addr
 	held, bound bool
-	cut         bool   // it was given before it had rested; false where that is not known
+	cut         bool   // it was given before it had cooled; false where that is not known
 	before      string // while no lease holds it: whose lease was the last; "" when no rest is due
 	let         moment // when the call that did so was asked
 }

@@ -51,7 +51,7 @@ func newRoom(calls []call, r rest) *room {
 	for _, c := range calls {
 		if c.besides() {
 			out.begun = append(out.begun, c.Asked)
-			out.ended = append(out.ended, c.letGo(r))
+			out.ended = append(out.ended, c.releasedBy(r))
 		}
 	}
 	slices.Sort(out.begun)
@@ -62,8 +62,8 @@ func newRoom(calls []call, r rest) *room {
 // besides says that no known lease stands for the call.
 func (c call) besides() bool { return c.Verb == allocating && (!c.done() || c.Existing) }
 
-// letGo is by when such a call has nothing any more.
-func (c call) letGo(r rest) moment {
+// releasedBy is by when such a call has nothing any more.
+func (c call) releasedBy(r rest) moment {
 	switch {
 	case c.lost() && c.over() == never:
 		return never

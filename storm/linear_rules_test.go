@@ -17,7 +17,7 @@ var (
 	three = netip.MustParseAddr("10.8.0.3")
 )
 
-// sound is a history without a fault: a had .2, bound it and let it go; b has
+// sound is a history without a fault: a had .2, bound it and released it; b has
 // it after the cooldown, asks again, and lists have it. A release of b's was
 // never answered. Each call makes a new one for a case to spoil.
 func sound() []call {
@@ -160,7 +160,7 @@ func TestLinearFindsEveryFault(t *testing.T) {
 			h[1].Answered, h[2], h[3].Asked, h[3].Answered, h[3].Bound = never, call{Verb: listingAll}, 1998*ms, 1999*ms, true
 			return h
 		}, "reused too soon", true},
-		"a lost bind that was done, and the address rested": {func(h []call) []call { h[1].Answered = never; return h }, "", false},
+		"a lost bind that was done, and the address cooled": {func(h []call) []call { h[1].Answered = never; return h }, "", false},
 		"a lost bind that nothing shows": {func(h []call) []call {
 			h[1].Answered, h[2], h[3].Asked, h[3].Answered = never, call{Verb: listingAll}, 1998*ms, 1999*ms
 			return h
@@ -200,7 +200,7 @@ func TestATrialNeedsItsFloors(t *testing.T) {
 }
 
 // TestLinearForgetsNoRest: a lease that was never bound does not end the rest
-// of the address. The sandbox comes back for its address, lets it go unbound, and a stranger has it
+// of the address. The sandbox comes back for its address, releases it unbound, and a stranger has it
 // inside the cooldown.
 func TestLinearForgetsNoRest(t *testing.T) {
 	const ms = time.Millisecond

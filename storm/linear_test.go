@@ -96,7 +96,7 @@ func (t *trial) write(c call) {
 func TestL1Linearizable(t *testing.T) {
 	draw()
 	t.Parallel()
-	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, cycles: 500, early: 50, rested: 10, roomy: 50,
+	a := tally{kills: 10, aimed: 3, lost: 100, lists: 30, cycles: 500, early: 50, cooled: 10, roomy: 50,
 		away: 5, readonly: 100, seconds: 2, stepped: 3, floods: 6}
 	l := newTrial(t, &trial{callers: 64, cycles: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond, ebb: 2, faults: true, floods: true, floors: a.in(killing())})
 	l.begin()

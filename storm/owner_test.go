@@ -40,8 +40,8 @@ func newOwner(t *testing.T, socket string) *owner {
 	return o
 }
 
-// vouch says whether a sandbox lives from now on.
-func (o *owner) vouch(sandbox string, lives bool) {
+// set says whether a sandbox lives from now on.
+func (o *owner) set(sandbox string, lives bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if lives {

@@ -47,8 +47,8 @@ func (h *hostile) bindTo(g grant, where api.BindRequest) error {
 	})
 }
 
-// letGo releases a lease.
-func (h *hostile) letGo(g grant) error {
+// release releases a lease.
+func (h *hostile) release(g grant) error {
 	err := h.persist(h.r, "release: hostile", func(ctx context.Context) error {
 		_, err := h.client.Release(ctx, g.lease, api.ReleaseRequest{})
 		return err
@@ -85,7 +85,7 @@ func (h *hostile) sameTap(ctx context.Context) (err error) {
 		})
 		err = errors.Join(err, ip("link", "del", tap))
 		for _, g := range leases {
-			err = errors.Join(err, h.letGo(g))
+			err = errors.Join(err, h.release(g))
 		}
 	}()
 	for i := range 2 {
@@ -99,7 +99,7 @@ func (h *hostile) sameTap(ctx context.Context) (err error) {
 		}
 		there = append(there, &life{from: h.rec.now(), netns: tap, addr: g.addr, lease: g.lease, uid: g.uid, bound: true})
 	}
-	if err := h.letGo(leases[0]); err != nil {
+	if err := h.release(leases[0]); err != nil {
 		return err
 	}
 	h.rec.counted("two incarnations at one tap")
@@ -153,7 +153,7 @@ func (h *hostile) anothersContainer(ctx context.Context) error {
 		<-ctx.Done()
 		err = h.bindTo(g, api.BindRequest{Gone: one})
 	}
-	return errors.Join(gone(ctx, err), h.letGo(g))
+	return errors.Join(gone(ctx, err), h.release(g))
 }
 
 // oddNetns binds a lease to what is no namespace, or hangs, or is one by a detour.
@@ -197,7 +197,7 @@ func (h *hostile) oddNetns(ctx context.Context) (err error) {
 		h.rec.counted("odd namespace refused")
 		err = nil
 	}
-	return errors.Join(gone(ctx, err), h.letGo(g))
+	return errors.Join(gone(ctx, err), h.release(g))
 }
 
 // docker makes a link to the namespace of a thread that lives until ctx ends, behind a

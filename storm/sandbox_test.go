@@ -43,12 +43,12 @@ func (a *actor) act() {
 		a.cycles++
 		a.began = a.rec.now()
 		uid := fmt.Sprintf("%s-%d", a.name, a.cycles)
-		a.owner.vouch(uid, true)
+		a.owner.set(uid, true)
 		a.round(uid, true)
 		for a.r.IntN(8) == 0 && !closed(a.calm) {
 			a.round(uid, false) // the same sandbox once more
 		}
-		a.owner.vouch(uid, false)
+		a.owner.set(uid, false)
 	}
 }
 

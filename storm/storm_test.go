@@ -32,7 +32,7 @@ const (
 	contained = 20               // and with a container in it
 	strangers = 8                // adding addresses by hand
 	flooders  = 2                // asking for the gateway from ever new MACs
-	settling  = 30 * time.Second // kept back for the end of the storm
+	settling  = 30 * time.Second // reserved for the end of the storm
 )
 
 // TestStorm: P1 to P7 at once, beside every fault.
