@@ -316,7 +316,7 @@ func tellReload(t *testing.T, m *machine) {
 		mark := m.mark()
 		m.do("systemctl", "reload", "ipamd.service")
 		var journal string
-		m.eventually("the reload is told of", func() bool {
+		m.eventually("the reload is reported", func() bool {
 			journal = m.journal(mark)
 			return strings.Contains(journal, "reloaded") && m.property("ActiveState") == "active"
 		})
