@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 // tiny is a plan of which nothing is expected but that it is carried out.
 var tiny = plan{rounds: 2, calls: 20, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 2 * time.Second,
-	ports: 2, sandboxes: 5, rest: time.Second, boxes: 1, watchers: 5, ahead: 20, limit: time.Minute}
+	ports: 2, sandboxes: 5, rest: time.Second, boxes: 1, watchers: 5, ahead: 20, limit: 5 * time.Minute}
 
 // newTiny is a bench of freshly built programs, the ones that all tests share.
 func newTiny(t *testing.T) *bench {
