@@ -89,7 +89,7 @@ func (l *life) eachTrouble(t *testing.T, image faultfs.Image, wanted []string, t
 		tr := troubles[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			count, refusals := make(tally), 0
+			begun, count, refusals := make(tally), make(tally), 0
 			tryWith := func(what any, strike func() func() bool) bool {
 				t.Helper()
 				put(t, own.disk, image)
@@ -104,7 +104,7 @@ func (l *life) eachTrouble(t *testing.T, image faultfs.Image, wanted []string, t
 			}
 			skips := 0 // before the first one
 			for at := 0; tryWith(at, func() func() bool {
-				restore := tr.strike(own.disk, at, skips, count)
+				restore := tr.strike(own.disk, at, skips, begun, count)
 				return func() bool { at = restore(); return at >= 0 }
 			}); at++ {
 				skips = tr.skips()
@@ -112,7 +112,10 @@ func (l *life) eachTrouble(t *testing.T, image faultfs.Image, wanted []string, t
 			if name == once {
 				for _, o := range wanted {
 					if count[o] == 0 {
-						tryWith(o, func() func() bool { return tr.strikeFirst(own.disk, o, count) })
+						tryWith(o, func() func() bool {
+							restore := tr.strikeFirst(own.disk, o, count)
+							return func() bool { return restore() >= 0 }
+						})
 					}
 				}
 				count.want(t, wanted...)

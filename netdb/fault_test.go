@@ -35,6 +35,12 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 	realtest.Long(t)
 	all := maps.Clone(troubles)
 	all[oneRead] = trouble{kinds: []faultfs.Kind{faultfs.Read}, fault: faultfs.Fault{Err: syscall.EIO}, meanwhile: changing}
+	wanted := map[string][]string{
+		once: {"read book.db", "write book.db", "stat book.db",
+			"read book.db-wal", "write book.db-wal", "sync book.db-wal", "stat book.db-wal", "open book.db-wal"},
+		"one sync": {"sync book.db", "sync book.db-wal"},
+		oneRead:    {"read book.db", "write book.db-wal"},
+	}
 	type start struct {
 		trouble string
 		cold    bool
@@ -63,23 +69,33 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 					l.fill(t)
 				}
 				u := under{life: l, tr: tr, failed: make(tally), ended: l.end(t), cold: cold, image: images[s]}
-				missed := make(map[string]int)
-				skips := tr.skips
-				if !tr.stays { // one alone, in one step, may be what has to have failed
-					skips = func() int { return 0 }
-				}
-				for k, struck := 0, true; struck; k += 1 + skips() {
+				missed, begun := make(map[string]int), make(map[string]tally)
+				for k, struck := 0, true; struck; k++ {
 					struck = false
+					skips := tr.skips()
 					for _, s := range u.cycle(fmt.Sprint("s", k)) {
 						if many && missed[s.name] > 2 || name == oneRead && s.name != "bind" {
 							u.done(t, s.do()) // it has fewer operations; or is one refusal like another
 							continue
 						}
-						if hit := u.try(t, k, s); hit {
+						if begun[s.name] == nil {
+							begun[s.name] = make(tally)
+						}
+						if hit := u.try(t, k, s, func() func() int { return tr.strike(u.disk, k, skips, begun[s.name], u.failed) }); hit {
 							struck = true
 						} else {
 							missed[s.name]++
 						}
+					}
+					k += skips
+				}
+				for _, o := range wanted[name] { // what a sample has passed over
+					for _, s := range u.cycle("for " + o) {
+						if u.failed[o] > 0 || name == oneRead && s.name != "bind" {
+							u.done(t, s.do())
+							continue
+						}
+						u.try(t, o, s, func() func() int { return tr.strikeFirst(u.disk, o, u.failed) })
 					}
 				}
 				l.wantDurable(t)
@@ -99,10 +115,9 @@ func TestL12TheDiskFailsAtEachOperation(t *testing.T) {
 			})
 		}
 	})
-	failed[once].want(t, "read book.db", "write book.db", "stat book.db",
-		"read book.db-wal", "write book.db-wal", "sync book.db-wal", "stat book.db-wal", "open book.db-wal")
-	failed["one sync"].want(t, "sync book.db", "sync book.db-wal")
-	failed[oneRead].want(t, "read book.db", "write book.db-wal")
+	for name, operations := range wanted {
+		failed[name].want(t, operations...)
+	}
 }
 
 // An under is a life under one trouble.
@@ -116,21 +131,21 @@ type under struct {
 	refused, cut int
 }
 
-// try tries one step while the disk begins to fail at its k-th operation, and
-// once more, when that was refused, on a disk that is well. struck reports
+// try tries one step while the disk begins to fail at an operation of it, by its number or its
+// name, and once more, when that was refused, on a disk that is well. struck reports
 // whether it came to that operation.
-func (u *under) try(t *testing.T, k int, s step) (struck bool) {
+func (u *under) try(t *testing.T, at any, s step, strike func() (restore func() int)) (struck bool) {
 	t.Helper()
 	if u.cold {
 		u.done(t, u.book.DropCaches(ctx))
 	}
 	before := u.rowsOf(u.book)
-	restore := u.tr.strike(u.disk, k, 0, u.failed)
+	restore := strike()
 	err := s.do()
 	known, why := u.rowsOf(u.book), u.book.Info().ReadOnly
 	if err != nil && !s.upkeep && (u.tr.meanwhile != nil || u.tr.stays && !slices.Contains(u.tr.kinds, faultfs.Read)) {
 		if again := u.book.Retry(ctx); again == nil {
-			t.Fatalf("operation %d of %s: tried again, the disk is called well", k, s.name)
+			t.Fatalf("operation %v of %s: tried again, the disk is called well", at, s.name)
 		}
 	}
 	struck = restore() >= 0
@@ -144,21 +159,21 @@ func (u *under) try(t *testing.T, k int, s step) (struck bool) {
 		return struck
 	}
 	if !struck && u.tr.meanwhile == nil {
-		t.Fatalf("operation %d of %s: without any trouble: %v", k, s.name, err)
+		t.Fatalf("operation %v of %s: without any trouble: %v", at, s.name, err)
 	}
 	if s.upkeep {
 		if why != nil {
-			t.Fatalf("operation %d of %s: the book cannot be written because of %v", k, s.name, why)
+			t.Fatalf("operation %v of %s: the book cannot be written because of %v", at, s.name, why)
 		}
 	} else if !errors.Is(err, netdb.ErrReadOnly) || why == nil {
-		t.Fatalf("operation %d of %s: the refusal is %v, the book %v", k, s.name, err, why)
+		t.Fatalf("operation %v of %s: the refusal is %v, the book %v", at, s.name, err, why)
 	}
 	if now := u.rowsOf(u.book); known != before || now != before {
-		t.Fatalf("operation %d of %s: refused with %v, and yet there is\n%s\n%s, and was\n%s", k, s.name, err, known, now, before)
+		t.Fatalf("operation %v of %s: refused with %v, and yet there is\n%s\n%s, and was\n%s", at, s.name, err, known, now, before)
 	}
 	u.wantWell(t)
 	if now := u.rowsOf(u.book); now != before {
-		t.Fatalf("operation %d of %s: refused with %v, and well again there is\n%s, and was\n%s", k, s.name, err, now, before)
+		t.Fatalf("operation %v of %s: refused with %v, and well again there is\n%s, and was\n%s", at, s.name, err, now, before)
 	}
 	if u.tr.kinds[0] == faultfs.Sync {
 		u.wantAfterKill(t, before)

@@ -45,21 +45,17 @@ const oneRead = "no write, and one read"
 
 var everyOperation = flag.Bool("faults.every", false, "a disk fails from each operation on, and not from a sample of them")
 
-// skips is how many operations are passed over, unless one of them is of a kind that is
-// rare: what SQLite does by the dozen fails in a sample that is another in each run. A disk
-// that stays ill refuses alike what follows, and so of those more are.
+// skips is how many operations are passed over, unless one of them is new: what SQLite does by
+// the dozen fails in a sample that is another in each run. A disk that stays ill refuses alike
+// what follows, and so of those more are.
 func (tr trouble) skips() int {
 	switch {
 	case *everyOperation:
 		return 0
 	case tr.stays:
-		return rand.IntN(7)
+		return rand.IntN(14)
 	}
-	return rand.IntN(3)
-}
-
-func rare(k faultfs.Kind) bool {
-	return k != faultfs.Stat && k != faultfs.Read && k != faultfs.Write
+	return rand.IntN(6)
 }
 
 // A tally counts what failed, by the kind of operation and the file: a test
@@ -77,17 +73,18 @@ func (c tally) want(t *testing.T, operations ...string) {
 }
 
 // strike makes the disk fail at the k-th operation from now that the trouble
-// can strike, counted from 0, or up to so many behind it if none before that is rare, and
-// adds what fails to the tally. restore ends that, and reports which operation it was, or -1
-// if it came to none.
-func (tr trouble) strike(d *faultfs.Disk, k, skips int, failed tally) (restore func() (at int)) {
+// can strike, counted from 0, or up to so many behind it if none before that is new among those
+// that begun has, and adds what fails to the tally. restore ends that, and reports which
+// operation it was, or -1 if it came to none.
+func (tr trouble) strike(d *faultfs.Disk, k, skips int, begun, failed tally) (restore func() (at int)) {
 	n, at := -1, -1
 	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
 		hits := slices.Contains(tr.kinds, op.Kind)
 		if hits {
 			n++
-			if at < 0 && n >= k && (n >= k+skips || rare(op.Kind)) {
+			if at < 0 && n >= k && (n >= k+skips || begun[nameOf(op)] == 0) {
 				at = n
+				begun[nameOf(op)]++
 			}
 		}
 		switch {
@@ -111,18 +108,22 @@ func (tr trouble) strike(d *faultfs.Disk, k, skips int, failed tally) (restore f
 }
 
 // strikeFirst is strike at the first operation of a name.
-func (tr trouble) strikeFirst(d *faultfs.Disk, name string, failed tally) (restore func() (struck bool)) {
-	struck := false
+func (tr trouble) strikeFirst(d *faultfs.Disk, name string, failed tally) (restore func() (at int)) {
+	n, at := -1, -1
 	d.Inject(func(op faultfs.Op) (f faultfs.Fault) {
-		if !struck && nameOf(op) == name {
-			struck, f = true, tr.fault
+		n++
+		switch {
+		case at < 0 && nameOf(op) == name:
+			at, f = n, tr.fault
 			failed[name]++
+		case slices.Contains(tr.meanwhile, op.Kind):
+			f.Err = syscall.EIO
 		}
 		return f
 	})
-	return func() bool {
+	return func() int {
 		d.Inject(nil)
-		return struck
+		return at
 	}
 }
 

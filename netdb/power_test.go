@@ -200,6 +200,9 @@ type judge func(in string, image faultfs.Image, acked int) (lost bool, err error
 // slow the machine.
 const leastRandom = 100
 
+// spent is for how long more of them do, on a machine that is quick.
+const spent = 500 * time.Millisecond
+
 // cutAt cuts the power behind each operation that wanted names, and opens the
 // book on what is sure to be left; and then, for as long as spend lasts, and
 // for leastRandom cuts if it is more than 0, on that and some selection of the rest.
@@ -318,7 +321,7 @@ func TestL16PowerLossAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	l.open(t)
 	l.work(t)
-	v := l.cutAt(t, 2*time.Second, always, l.judge)
+	v := l.cutAt(t, spent, always, l.judge)
 	t.Logf("%d cuts, %d of them with some chance, %d different disks", v.cuts, v.random, v.images)
 	if v.lost > 0 || v.cuts-v.random < 100 || v.random < leastRandom {
 		t.Errorf("%d of %d disks lost what was acknowledged", v.lost, v.images)
@@ -369,7 +372,7 @@ func TestL16PowerLossInACheckpoint(t *testing.T) {
 		}
 	}
 	file, last := make(map[int]bool), 0
-	v := l.cutAt(t, 2*time.Second, func(n int, op faultfs.Op) bool {
+	v := l.cutAt(t, spent, func(n int, op faultfs.Op) bool {
 		if op.Name == "book.db" {
 			last = n
 			file[n] = true

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -123,7 +122,7 @@ func TestL16PowerLossInAnUpgrade(t *testing.T) {
 	l.note()
 	known, changes, was := l.rowsOf(b), recorded(t, b), map[bool]int{}
 	Close(t, b)
-	v := l.cutAt(t, 2*time.Second, func(n int, _ faultfs.Op) bool { return n >= began },
+	v := l.cutAt(t, spent, func(n int, _ faultfs.Op) bool { return n >= began },
 		func(in string, image faultfs.Image, acked int) (bool, error) {
 			upgraded, err := l.whole(in, image, next, known, changes)
 			was[upgraded]++

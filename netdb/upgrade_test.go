@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ipamd/ipamd/internal/faultfs"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -129,7 +128,7 @@ func TestL16PowerLossInTheUpgradeFrom010AndInAPurge(t *testing.T) {
 	note()
 	Close(t, b)
 	met := make(map[int]int)
-	v := l.cutAt(t, 2*time.Second, func(n int, _ faultfs.Op) bool { return n >= began }, func(in string, image faultfs.Image, acked int) (lost bool, err error) {
+	v := l.cutAt(t, spent, func(n int, _ faultfs.Op) bool { return n >= began }, func(in string, image faultfs.Image, acked int) (lost bool, err error) {
 		dir := filepath.Join(in, "disk")
 		if err := errors.Join(os.Mkdir(dir, 0o700), lay(image, dir)); err != nil {
 			return false, err
