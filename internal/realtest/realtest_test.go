@@ -2,6 +2,7 @@ package realtest_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -63,6 +64,31 @@ func TestEventually(t *testing.T) {
 	}); !s.failed {
 		t.Error("did not fail although the answer never came")
 	}
+}
+
+// Asking takes a fifth of the time at most, and an answer is not late for that.
+func TestEventuallyAsksSeldomWhatIsDear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const question, comes = 10 * time.Millisecond, 10 * time.Second
+		began, n := time.Now(), 0
+		realtest.Eventually(t, time.Minute, "it has come", func() bool {
+			n++
+			time.Sleep(question)
+			return time.Since(began) > comes
+		})
+		if took := time.Since(began); n > int(comes/question)/5+1 || took > comes+6*question {
+			t.Errorf("asked %d times for %v each, within %v", n, question, took)
+		}
+		began, n = time.Now(), 0
+		realtest.Eventually(t, time.Minute, "it has come", func() bool {
+			n++
+			time.Sleep(comes)
+			return n == 2
+		})
+		if rested := time.Since(began) - 2*comes; rested > time.Second {
+			t.Errorf("rested for %v behind a question", rested)
+		}
+	})
 }
 
 // A machine that stands still for longer than anybody waits, here for as long
