@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/cli"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -22,7 +23,7 @@ with a look first:
   ipamd restore FILE         where a backup is to be gone back to
   ipamd import FILE          where the predecessor's file is to be taken over`,
 		Example: "  ipamctl book check\n  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
-		Args:    c.knownVerb,
+		Args:    cli.KnownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(bookCheck(c), bookBackup(c), bookRestore(), bookImport(), bookAdopt(c))

@@ -29,22 +29,6 @@ func (c *ctl) complete(cmd *cobra.Command, flag string, f completion) {
 	}
 }
 
-// completeShells gives cobra's completion verb examples, and has it refuse a shell
-// that it does not know. By itself it prints its help and calls that a success,
-// which a script takes for the completion.
-func (c *ctl) completeShells() {
-	c.root.InitDefaultCompletionCmd()
-	for _, cmd := range c.root.Commands() {
-		if cmd.Name() == "completion" {
-			cmd.Example = "  source <(ipamctl completion bash)\n" +
-				"  ipamctl completion zsh > ~/.zfunc/_ipamctl          # a folder of $fpath\n" +
-				"  ipamctl completion fish > ~/.config/fish/completions/ipamctl.fish"
-			cmd.Args = c.knownVerb
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		}
-	}
-}
-
 // offer completes the first argument of a verb with what each pick takes from each
 // lease, a value and a word about it, and nothing when the daemon does not answer in
 // time. A name that does not print is not offered: a shell would obey it.

@@ -16,6 +16,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
 	"github.com/ipamd/ipamd/internal/build"
+	"github.com/ipamd/ipamd/internal/cli"
 	"github.com/ipamd/ipamd/internal/nearest"
 	"github.com/ipamd/ipamd/internal/term"
 )
@@ -74,7 +75,7 @@ named by its id; no verb frees an address by naming the address.`,
   ipamctl leases --state bound -o json`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              c.knownVerb,
+		Args:              cli.KnownVerb,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: c.begin,
 	}
@@ -143,7 +144,7 @@ func (c *ctl) run(ctx context.Context, args []string) int {
 			return c.report(ctx, usageError{message: fmt.Sprintf("the argument %q is not UTF-8", arg)})
 		}
 	}
-	c.completeShells()
+	cli.Complete(c.root)
 	c.root.SetArgs(args)
 	cmd, err := c.root.ExecuteContextC(ctx)
 	if err != nil && !c.started {
@@ -170,19 +171,6 @@ func (c *ctl) begin(cmd *cobra.Command, _ []string) error {
 
 // forPeople reports that the answer is a page, and not a document.
 func (c *ctl) forPeople() bool { return c.format.value == "table" || c.format.value == "wide" }
-
-// knownVerb refuses what is not a verb, with the nearest ones.
-func (c *ctl) knownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	message := fmt.Sprintf("%s has no verb %s", cmd.CommandPath(), strconv.Quote(args[0]))
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		message += "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return errors.New(message)
-}
 
 // call gives a verb the client and a context that ends at --timeout, later
 // by extra when the daemon was asked to wait so long. It has ended already when

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/internal/build"
+	"github.com/ipamd/ipamd/internal/cli"
 	"github.com/ipamd/ipamd/internal/term"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -234,7 +235,7 @@ func parse(args []string) (*cobra.Command, error) {
 	c := newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build.Info{})
 	cmd, rest, err := c.root.Find(args)
 	if err == nil && cmd == c.root && len(args) > 0 {
-		err = c.knownVerb(cmd, args)
+		err = cli.KnownVerb(cmd, args)
 	}
 	if err == nil {
 		err = cmd.ParseFlags(rest)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/cli"
 	"github.com/ipamd/ipamd/internal/poolmap"
 	"github.com/ipamd/ipamd/internal/term"
 )
@@ -26,7 +27,7 @@ dual-stack sandboxes; --family says which of the two a verb is about. Each verb
 that changes a pool takes --preview, which shows what would become of each lease
 and does nothing. A change wants admin rights.`,
 		Example: "  ipamctl pools\n  ipamctl pool show default\n  ipamctl pool apply default --prefix 10.8.64.0/23 --preview",
-		Args:    c.knownVerb,
+		Args:    cli.KnownVerb,
 		RunE:    list.RunE,
 	}
 	cmd.AddCommand(list, poolShow(c), poolApply(c), poolDrain(c), poolRemove(c), poolWithheld(c))

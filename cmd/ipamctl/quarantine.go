@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/cli"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
@@ -22,7 +23,7 @@ or by hand. The first ends by itself once no witness has seen the address for
 long enough; one made by hand stands until quarantine clear.`,
 		Example: `  ipamctl quarantine ls
   ipamctl quarantine add 10.8.64.9 --reason "printer of the lab"`,
-		Args: c.knownVerb,
+		Args: cli.KnownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(quarantineList(c), quarantineAdd(c), quarantineAdopt(c), quarantineClear(c))

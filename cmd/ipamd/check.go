@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/config"
+	"github.com/ipamd/ipamd/internal/term"
 	"github.com/ipamd/ipamd/netdb"
 )
 
@@ -61,7 +62,7 @@ func (c *command) check(ctx context.Context, cfg config.Config) error {
 		return c.cannot(fmt.Errorf("check the book: %w", err))
 	}
 	if who := book.Info().Exposed; who != "" {
-		fmt.Fprintln(printable{c.err}, "ipamd: who else may change the book:", who)
+		fmt.Fprintln(term.Lines{Writer: c.err}, "ipamd: who else may change the book:", who)
 	}
 	found, err := book.Check(ctx)
 	leases, rev := book.Leases()
@@ -71,7 +72,7 @@ func (c *command) check(ctx context.Context, cfg config.Config) error {
 	if len(found) > 0 {
 		return c.broken(path, found)
 	}
-	_, err = fmt.Fprintf(printable{c.out}, "%s: whole: %d addresses in use or cooling, revision %d, epoch %s\n",
+	_, err = fmt.Fprintf(term.Lines{Writer: c.out}, "%s: whole: %d addresses in use or cooling, revision %d, epoch %s\n",
 		path, len(leases), rev, strings.ReplaceAll(book.Epoch(), "\n", `\n`))
 	return err
 }
@@ -79,14 +80,14 @@ func (c *command) check(ctx context.Context, cfg config.Config) error {
 // broken prints what is broken, for a program to read too.
 func (c *command) broken(path string, found []netdb.Violation) error {
 	for _, v := range found {
-		fmt.Fprintln(printable{c.out}, strings.ReplaceAll(v.String(), "\n", `\n`)) // a line is one finding
+		fmt.Fprintln(term.Lines{Writer: c.out}, strings.ReplaceAll(v.String(), "\n", `\n`)) // a line is one finding
 	}
-	fmt.Fprintf(printable{c.err}, "ipamd: %s: %d violations; nothing was changed\n", path, len(found))
+	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %s: %d violations; nothing was changed\n", path, len(found))
 	return exitCode(exitError)
 }
 
 // cannot reports why the book could not be read.
 func (c *command) cannot(err error) error {
-	fmt.Fprintf(printable{c.err}, "ipamd: %v\n", err)
+	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\n", err)
 	return exitCode(exitUsage)
 }

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/config"
-	"github.com/spf13/cobra"
+	"github.com/ipamd/ipamd/internal/cli"
+	"github.com/ipamd/ipamd/internal/term"
 )
 
 // What ipamd exits with.
@@ -50,7 +52,7 @@ in use. Without a verb it runs the daemon.`,
   ipamd rebuild --preview             what a new book would be`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownVerb,
+		Args:          cli.KnownVerb,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asked {
 				return version.RunE(cmd, args)
@@ -65,7 +67,7 @@ in use. Without a verb it runs the daemon.`,
 	c.runFlags(c.root)
 	c.root.Flags().BoolVar(&asked, "version", false, "print what ipamd version prints")
 	c.root.AddCommand(run, c.configCommand(), c.checkCommand(), c.rebuildCommand(), c.restoreCommand(), c.importCommand(), c.flushCommand(), c.dockerCommand(), c.plumbCommand(), version)
-	c.completeShells()
+	cli.Complete(c.root)
 	return c
 }
 
@@ -84,13 +86,13 @@ func (c *command) run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case !c.started || errors.As(err, &usage):
-		fmt.Fprintf(printable{c.err}, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
+		fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
 		return exitUsage
 	case errors.As(err, &wrong):
-		fmt.Fprintf(printable{c.err}, "ipamd: the configuration is wrong:\n%v\n", wrong)
+		fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: the configuration is wrong:\n%v\n", wrong)
 		return exitUsage
 	}
-	fmt.Fprintf(printable{c.err}, "ipamd: %v\n", err)
+	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\n", err)
 	return exitError
 }
 
@@ -101,19 +103,6 @@ func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
 // A usageError is a command line that makes no sense.
 type usageError struct{ error }
-
-// knownVerb refuses what is not a verb, with the nearest ones.
-func knownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	message := fmt.Sprintf("%s has no verb %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		message += "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return errors.New(message)
-}
 
 func (c *command) configFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.config, "config", "",

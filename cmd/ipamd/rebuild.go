@@ -8,6 +8,7 @@ import (
 
 	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/internal/term"
 	"github.com/ipamd/ipamd/rebuild"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/spf13/cobra"
@@ -63,7 +64,7 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
 			if output == "json" {
 				return report.Json(c.out)
 			}
-			return report.Text(printable{c.out})
+			return report.Text(term.Lines{Writer: c.out})
 		},
 	}
 	c.configFlag(cmd)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/internal/logging"
+	"github.com/ipamd/ipamd/internal/term"
 	"github.com/ipamd/ipamd/rebuild"
 )
 
@@ -78,7 +79,7 @@ func (c *command) takeInCommand(verb, short, long, example string, predecessor b
 			if output == "json" {
 				return report.Json(c.out)
 			}
-			return report.Text(printable{c.out})
+			return report.Text(term.Lines{Writer: c.out})
 		},
 	}
 	c.configFlag(cmd)

@@ -62,9 +62,9 @@ var rooms = []room{
 	{"rebuild", []string{"census", "config", "ipam", "netdb", "netdb/bookfile", "netdb/salvage", "reconciler", "workload"}, "it fills a book as a first pass does: kernel and runtime are opened for it"},
 	{"docker", []string{"api", "client", "server/socket"}, "other people's protocol, on a socket of its own: it asks the daemon as any client does"},
 	{"cmd/ipamd", []string{"adoption", "allocation", "allocator", "api", "binding", "bridge", "census", "client", "config", "config/reload", "docker", "doctor", "enforce", "gateways", "metrics", "migrations", "ipam", "netdb", "orphans", "plumb/helper", "readiness", "rebuild", "reconciler", "server", "server/admission", "server/socket", "wake", "wake/catch", "wake/hook", "wake/idle", "wake/tasks", "warm", "watchdog",
-		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/devnet", "internal/logging", "internal/supervisor", "internal/upkeep"}, "the one place that knows all rooms"},
+		"watchdog/ctrd", "watchdog/owner", "internal/build", "internal/changelog", "internal/cli", "internal/devnet", "internal/logging", "internal/supervisor", "internal/term", "internal/upkeep"}, "the one place that knows all rooms"},
 	{"docs", nil, "it is text"},
-	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/holding", "internal/nearest", "internal/poolmap", "internal/ranges", "internal/term"}, "a person can do what any client can, by the same way"},
+	{"cmd/ipamctl", []string{"api", "client", "docs", "routes", "internal/build", "internal/cli", "internal/holding", "internal/nearest", "internal/poolmap", "internal/ranges", "internal/term"}, "a person can do what any client can, by the same way"},
 	{"cmd/ipamd-cni", []string{"api", "bridge/rtnl", "client/answer", "plumb", "internal/build"}, "other people's protocol: it asks the daemon as any client does, and the kernel for the one port that it answers for"},
 	{"examples/owner", nil, "it is asked by ipamd, and knows nothing of it"},
 	{"examples/gateway", []string{"client", "routes"}, "it is what a gateway imports, shown"},
@@ -75,6 +75,7 @@ var rooms = []room{
 	{"systemd", nil, "units are text; its tests speak to what is installed"},
 	{"storm", nil, "it is a test and nothing else, and what it tests are the programs"},
 
+	{"internal/cli", nil, "it knows that there are verbs, and not which"},
 	{"internal/manual", nil, "it writes down what a command line says of itself, whichever that is"},
 	{"internal/term", nil, "it writes what it is given, whatever that is about"},
 	{"internal/poolmap", []string{"api", "internal/ranges", "internal/term"}, "it draws what the socket says, and asks nothing"},
@@ -123,7 +124,7 @@ var tenants = []tenant{
 	{"github.com/prometheus/procfs", []string{"watchdog/ctrd"}, "what is read of a process is read with its container"},
 	{"github.com/prometheus/client_golang", []string{"metrics"}, "a collector belongs to a daemon, not to a package: two in one test must not collide"},
 	{"github.com/pelletier/go-toml", []string{"config", "cmd/ipamctl"}, "defaults and options are known in one place; ipamctl reads files of pools, which it sends"},
-	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/manual"}, "command lines are for programs"},
+	{"github.com/spf13/cobra", []string{"cmd/ipamd", "cmd/ipamctl", "examples/...", "internal/cli", "internal/manual"}, "command lines are for programs"},
 	{"os/exec", []string{"wake/hook", "internal/doctest", "internal/realtest", "internal/nstest", "internal/ctrdtest", "internal/ownertest", "internal/faultfs", "examples/..."},
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }

@@ -1,7 +1,6 @@
 // Package term writes for a person at a terminal: pages of sentences and tables
 // that fit its width, untrusted names that cannot steer it, colour, and a screen
-// that is drawn anew. It knows nothing of leases, and never writes by itself: a
-// [Page] is a buffer. Only a [Screen] has a goroutine, which its Close ends.
+// that is drawn anew. It knows nothing of leases. A [Page] is a buffer. Only a [Screen] has a goroutine, which its Close ends.
 //
 // Tables and widths are go-pretty's, the raw terminal x/term's. A framework for terminals
 // (bubbletea) is not used: top redraws one page a second, and the framework adds 1.5 MB and

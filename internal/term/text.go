@@ -2,6 +2,7 @@ package term
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -29,13 +30,29 @@ func Sentence(s string) string {
 	if Plain(s) {
 		return s
 	}
+	return printable(s, "")
+}
+
+// Lines writes sentences of several lines as [Sentence] does one: line ends and tabs stay. A
+// rune comes in one write.
+type Lines struct{ io.Writer }
+
+func (l Lines) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(l.Writer, printable(string(text), "\n\t")); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// printable escapes the runes that do not print, but those of keep.
+func printable(s, keep string) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case unicode.IsPrint(r):
+		case unicode.IsPrint(r) || strings.ContainsRune(keep, r):
 			b.WriteRune(r)
 		default:
 			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))

@@ -54,3 +54,15 @@ func TestNarrowPage(t *testing.T) {
 		t.Errorf("trimmed: %q", got)
 	}
 }
+
+// Text of several lines keeps its ends and tabs, and nothing that a terminal obeys or hides.
+func TestLines(t *testing.T) {
+	for in, want := range map[string]string{
+		"a\tb\nc\n": "a\tb\nc\n", "\x1b[2J": `\x1b[2J`, "a\rb": `a\rb`, "\u202e": `\u202e`, "bücher": "bücher", "a\x9bb": `a\x9bb`,
+	} {
+		var b strings.Builder
+		if n, err := (Lines{&b}).Write([]byte(in)); n != len(in) || err != nil || b.String() != want {
+			t.Errorf("%q is written as %q, %d %v; want %q", in, b.String(), n, err, want)
+		}
+	}
+}
