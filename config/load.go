@@ -17,6 +17,15 @@ import (
 // DefaultPath is read when it is there and no other file is named.
 const DefaultPath = "/etc/ipamd/ipamd.toml"
 
+// Find returns the file to read where none is named: [DefaultPath], or "" where it is not
+// there. One that cannot be read is not passed over.
+func Find() string {
+	if _, err := os.Stat(DefaultPath); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	return DefaultPath
+}
+
 // Load reads a file over the defaults; "" is the defaults. What is
 // wrong comes back as [Problems], each with its place in the file.
 func Load(ctx context.Context, path string) (Config, error) {

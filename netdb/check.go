@@ -192,12 +192,13 @@ func edited(l *ipam.Lease, ch ipam.Change) string {
 	return strings.Join(found, ", ")
 }
 
-// A Checked is what a check of a running book found, and the moment that it is about.
+// A Checked is what a check of a book found, and the moment that it is about.
 type Checked struct {
-	Found []Violation // nil: it is whole
-	Rows  int         // addresses with a row
-	Rev   int64
-	Epoch string
+	Found   []Violation // nil: it is whole
+	Rows    int         // addresses with a row
+	Rev     int64
+	Epoch   string
+	Exposed string // who else may change the file, of one that is not open; "": none
 }
 
 // CheckNow walks every invariant of the book while changes go on, on a connection that

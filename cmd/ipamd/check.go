@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,45 +48,23 @@ Exit codes: 0 whole, 1 something is broken, 2 it could not be looked at.`,
 
 func (c *command) check(ctx context.Context, cfg config.Config) error {
 	path := cfg.Book.Path
-	if _, err := os.Stat(path); err != nil { // before a lock is made beside nothing
-		return c.cannot(fmt.Errorf("check the book: %w", err))
-	}
-	opts := cfg.BookOptions()
-	opts.ReadOnly = true
-	book, err := netdb.Open(path, opts)
-	if errors.Is(err, netdb.ErrDamaged) {
-		return c.broken(path, []netdb.Violation{{Invariant: netdb.FileIsWhole, Detail: err.Error()}})
+	is, err := netdb.CheckFile(ctx, path, cfg.BookOptions())
+	if is.Exposed != "" {
+		c.report("who else may change the book: %s", is.Exposed)
 	}
 	if err != nil {
-		return c.cannot(fmt.Errorf("check the book: %w", err))
+		c.report("%v", err)
+		return exitCode(exitUsage)
 	}
-	if who := book.Info().Exposed; who != "" {
-		fmt.Fprintln(term.Lines{Writer: c.err}, "ipamd: who else may change the book:", who)
+	out := term.Lines{Writer: c.out}
+	for _, v := range is.Found {
+		fmt.Fprintln(out, strings.ReplaceAll(v.String(), "\n", `\n`)) // a line is one finding
 	}
-	found, err := book.Check(ctx)
-	leases, rev := book.Leases()
-	if err := errors.Join(err, book.Close()); err != nil {
-		return c.cannot(fmt.Errorf("check the book: %w", err))
+	if n := len(is.Found); n > 0 {
+		c.report("%s: %d violations; nothing was changed", path, n)
+		return exitCode(exitError)
 	}
-	if len(found) > 0 {
-		return c.broken(path, found)
-	}
-	_, err = fmt.Fprintf(term.Lines{Writer: c.out}, "%s: whole: %d addresses in use or cooling, revision %d, epoch %s\n",
-		path, len(leases), rev, strings.ReplaceAll(book.Epoch(), "\n", `\n`))
+	_, err = fmt.Fprintf(out, "%s: whole: %d addresses in use or cooling, revision %d, epoch %s\n",
+		path, is.Rows, is.Rev, strings.ReplaceAll(is.Epoch, "\n", `\n`))
 	return err
-}
-
-// broken prints what is broken, for a program to read too.
-func (c *command) broken(path string, found []netdb.Violation) error {
-	for _, v := range found {
-		fmt.Fprintln(term.Lines{Writer: c.out}, strings.ReplaceAll(v.String(), "\n", `\n`)) // a line is one finding
-	}
-	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %s: %d violations; nothing was changed\n", path, len(found))
-	return exitCode(exitError)
-}
-
-// cannot reports why the book could not be read.
-func (c *command) cannot(err error) error {
-	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\n", err)
-	return exitCode(exitUsage)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 
@@ -86,14 +85,19 @@ func (c *command) run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case !c.started || errors.As(err, &usage):
-		fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\nsee %s --help\n", err, cmd.CommandPath())
+		c.report("%v\nsee %s --help", err, cmd.CommandPath())
 		return exitUsage
 	case errors.As(err, &wrong):
-		fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: the configuration is wrong:\n%v\n", wrong)
+		c.report("the configuration is wrong:\n%v", wrong)
 		return exitUsage
 	}
-	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: %v\n", err)
+	c.report("%v", err)
 	return exitError
+}
+
+// report says something beside the answer. What is untrusted in it cannot steer a terminal.
+func (c *command) report(format string, args ...any) {
+	fmt.Fprintf(term.Lines{Writer: c.err}, "ipamd: "+format+"\n", args...)
 }
 
 // An exitCode ends the program after everything was reported.
@@ -118,9 +122,7 @@ func (c *command) load(ctx context.Context, cmd *cobra.Command) (config.Config, 
 	case named && path == "":
 		return config.Config{}, "", usageError{errors.New("--config names no file")}
 	case !named:
-		if _, err := os.Stat(config.DefaultPath); !errors.Is(err, fs.ErrNotExist) {
-			path = config.DefaultPath // if it cannot be read, that is an error
-		}
+		path = config.Find()
 	}
 	cfg, err := config.Load(ctx, path)
 	return cfg, path, err
