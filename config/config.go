@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -271,6 +273,20 @@ func Default() Config {
 			Format: "auto",
 		},
 	}
+}
+
+// Development is the defaults with a book, a socket and a bridge of its own, for a daemon to
+// try things with; dir has the files. Without a containerd only the kernel is asked.
+func Development(dir string) (Config, error) {
+	c := Default()
+	c.Book.Path = filepath.Join(dir, "book.db")
+	c.Socket.Path = filepath.Join(dir, "ipamd.sock")
+	c.Socket.Group = ""
+	c.Bridge.Manage = true
+	if _, err := os.Stat(c.Runtime.Address); err != nil {
+		c.Runtime.Kind = "none"
+	}
+	return c, c.Check()
 }
 
 // BookOptions is how the book is opened.

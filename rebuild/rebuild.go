@@ -21,9 +21,9 @@ import (
 // A Rebuild is one run.
 type Rebuild struct {
 	Config  config.Config
-	Open    func(context.Context, config.Config) (*Parts, error) // on a new book, at the configuration's path
-	Preview bool                                                 // report what would be done, and change nothing
-	Force   bool                                                 // also where the book is whole, or nothing of a lease book can be read in it
+	Open    Opener
+	Preview bool // report what would be done, and change nothing
+	Force   bool // also where the book is whole, or nothing of a lease book can be read in it
 
 	verb string // of ipamd, that it is a part of; "" for rebuild
 	done func(*restorer, *Report)
@@ -31,6 +31,9 @@ type Rebuild struct {
 	// passOver decides which of two leases an address is of; it may change old.Leases.
 	passOver func(gone func(*ipam.Lease) bool)
 }
+
+// An Opener opens the parts on a new book, at the configuration's path.
+type Opener func(context.Context, config.Config) (*Parts, error)
 
 // Parts are what a rebuild needs of a daemon.
 type Parts struct {

@@ -19,7 +19,7 @@ import (
 // rebuild, and so are its promises.
 type TakeIn struct {
 	Config  config.Config
-	Open    func(context.Context, config.Config) (*Parts, error)
+	Open    Opener
 	File    string // the older record; it is only read
 	Import  bool   // it is the predecessor's
 	Confirm bool   // else report what would be done, and change nothing

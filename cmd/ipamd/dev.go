@@ -18,20 +18,6 @@ const devDir = "run"
 // devNetns names a development daemon's network namespace.
 var devNetns = filepath.Join(devDir, "netns")
 
-// devConfig is the defaults with a state of its own and a bridge of its own.
-// Without a containerd only the kernel is asked.
-func devConfig(dir string) (config.Config, error) {
-	cfg := config.Default()
-	cfg.Book.Path = filepath.Join(dir, "book.db")
-	cfg.Socket.Path = filepath.Join(dir, "ipamd.sock")
-	cfg.Socket.Group = ""
-	cfg.Bridge.Manage = true
-	if _, err := os.Stat(cfg.Runtime.Address); err != nil {
-		cfg.Runtime.Kind = "none"
-	}
-	return cfg, cfg.Check()
-}
-
 // runDev runs a development daemon in the network namespace that was made for it. One
 // that is in use is refused: a bridge is made and forwarding switched on here.
 func (c *command) runDev(ctx context.Context) error {
@@ -46,7 +32,7 @@ func (c *command) runDev(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
-	cfg, err := devConfig(filepath.Join(wd, devDir))
+	cfg, err := config.Development(filepath.Join(wd, devDir))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 
 func (c *command) rebuildCommand() *cobra.Command {
 	var preview, force bool
-	var output string
 	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make a new book where the old one is broken",
@@ -46,38 +45,50 @@ Exit codes: 0 rebuilt, whatever was found; 1 refused, or it could not go on;
   ipamd rebuild -o json > rebuilt.json  for a program: see "unexplained"
   ipamd rebuild --force                 although the book is whole or unreadable`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("-o is text or json, not %q", output)}
-			}
-			cfg, _, err := c.load(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			cfg.Log.Level = "warn" // the report says the rest
-			log := logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv)
-			r := rebuild.Rebuild{Config: cfg, Open: partsOf(log, ""), Preview: preview, Force: force}
-			report, err := r.Run(cmd.Context())
-			if err != nil {
-				return fmt.Errorf("rebuild %s: %w", cfg.Book.Path, err)
-			}
-			if output == "json" {
-				return report.Json(c.out)
-			}
-			return report.Text(term.Lines{Writer: c.out})
-		},
 	}
-	c.configFlag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&preview, "preview", false, "report what would be done, and change nothing")
 	f.BoolVar(&force, "force", false, "also of a whole book, or one that cannot be read at all")
-	f.StringVarP(&output, "output", "o", "text", "text or json")
+	c.makesBook(cmd, func(ctx context.Context, cfg config.Config, open rebuild.Opener, _ []string) (*rebuild.Report, error) {
+		r := rebuild.Rebuild{Config: cfg, Open: open, Preview: preview, Force: force}
+		report, err := r.Run(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("rebuild %s: %w", cfg.Book.Path, err)
+		}
+		return report, nil
+	})
 	return cmd
+}
+
+// makesBook has cmd make a new book by run, and print the report.
+func (c *command) makesBook(cmd *cobra.Command, run func(context.Context, config.Config, rebuild.Opener, []string) (*rebuild.Report, error)) {
+	var output string
+	c.configFlag(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if output != "text" && output != "json" {
+			return usageError{fmt.Errorf("-o is text or json, not %q", output)}
+		}
+		cfg, _, err := c.load(cmd.Context(), cmd)
+		if err != nil {
+			return err
+		}
+		cfg.Log.Level = "warn" // the report says the rest
+		log := logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv)
+		report, err := run(cmd.Context(), cfg, partsOf(log, ""), args)
+		if err != nil {
+			return err
+		}
+		if output == "json" {
+			return report.Json(c.out)
+		}
+		return report.Text(term.Lines{Writer: c.out})
+	}
 }
 
 // partsOf opens what a rebuild needs of a daemon; netns is the bridge's network
 // namespace, "" for the process's own.
-func partsOf(log *slog.Logger, netns string) func(context.Context, config.Config) (*rebuild.Parts, error) {
+func partsOf(log *slog.Logger, netns string) rebuild.Opener {
 	return func(ctx context.Context, cfg config.Config) (*rebuild.Parts, error) {
 		p := newProgram(cfg, log, thisBuild())
 		p.netns = netns

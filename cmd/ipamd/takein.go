@@ -1,15 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ipamd/ipamd/internal/logging"
-	"github.com/ipamd/ipamd/internal/term"
+	"github.com/ipamd/ipamd/config"
 	"github.com/ipamd/ipamd/rebuild"
 )
 
@@ -51,40 +50,22 @@ refused until the configuration excludes it there.`,
 
 func (c *command) takeInCommand(verb, short, long, example string, predecessor bool) *cobra.Command {
 	var confirm bool
-	var output string
-	cmd := &cobra.Command{
-		Use: verb + " FILE", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("-o is text or json, not %q", output)}
-			}
-			if args[0] == "" {
-				return usageError{errors.New("FILE is empty")}
-			}
-			file, err := filepath.Abs(args[0])
-			if err != nil {
-				return err
-			}
-			cfg, _, err := c.load(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			cfg.Log.Level = "warn" // the report says the rest
-			log := logging.New(cfg.Log.Format, logging.Level(cfg.Log.Level), c.err, os.Getenv)
-			k := rebuild.TakeIn{Config: cfg, Open: partsOf(log, ""), File: file, Import: predecessor, Confirm: confirm}
-			report, err := k.Run(cmd.Context())
-			if err != nil {
-				return fmt.Errorf("%s %s: %w", verb, file, err)
-			}
-			if output == "json" {
-				return report.Json(c.out)
-			}
-			return report.Text(term.Lines{Writer: c.out})
-		},
-	}
-	c.configFlag(cmd)
-	f := cmd.Flags()
-	f.BoolVar(&confirm, "confirm", false, "do it; without it nothing is changed")
-	f.StringVarP(&output, "output", "o", "text", "text or json")
+	cmd := &cobra.Command{Use: verb + " FILE", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1)}
+	cmd.Flags().BoolVar(&confirm, "confirm", false, "do it; without it nothing is changed")
+	c.makesBook(cmd, func(ctx context.Context, cfg config.Config, open rebuild.Opener, args []string) (*rebuild.Report, error) {
+		if args[0] == "" {
+			return nil, usageError{errors.New("FILE is empty")}
+		}
+		file, err := filepath.Abs(args[0])
+		if err != nil {
+			return nil, err
+		}
+		k := rebuild.TakeIn{Config: cfg, Open: open, File: file, Import: predecessor, Confirm: confirm}
+		report, err := k.Run(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", verb, file, err)
+		}
+		return report, nil
+	})
 	return cmd
 }
