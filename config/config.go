@@ -311,6 +311,9 @@ func (a Allocation) Policy() ipam.Policy {
 	return ipam.Policy{Cooldown: time.Duration(a.Cooldown), CooldownMin: time.Duration(a.CooldownMin), Strict: a.Exhausted == "strict"}
 }
 
+// RequireAll says that an address is given only while every witness answers, the runtime too.
+func (a Allocation) RequireAll() bool { return a.Require == "all" }
+
 const configHeader = `# The configuration of ipamd, with every option and its meaning. Unknown keys are
 # refused. A duration is a number with its unit, like '90s', '30m' or '720h'.
 

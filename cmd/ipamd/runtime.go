@@ -25,25 +25,21 @@ func (p *program) openRuntime(context.Context) (err error) {
 	if c.Kind == "none" {
 		return nil
 	}
+	home := p.bridge.Home
+	if p.home != nil {
+		home = p.home
+	}
 	p.instance = watchdog.NewInstance(p.book, p.board, p.log)
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: time.Duration(c.Timeout),
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log, Home: p.homes(), Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
+		Board: p.board, Log: p.log, Home: home, Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
 	})
 	if err != nil {
 		return err
 	}
 	p.onClose(p.runtime.Close)
 	return nil
-}
-
-// homes finds the network namespace of a process.
-func (p *program) homes() func(context.Context, uint32) (census.Home, error) {
-	if p.home != nil {
-		return p.home
-	}
-	return p.bridge.Home
 }
 
 // openOwner asks for nothing yet: the runtime that answers may not be up.

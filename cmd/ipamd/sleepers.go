@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -41,11 +40,9 @@ func (p *program) openFlights(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// A kernel without what it takes refuses policies of traffic, and nothing else. Rules of a daemon
-	// before this one would hold back what comes for a sandbox that is awake by now.
-	p.catcher, err = catch.Open(catch.Config{Book: p.book, Waker: p.flights, Ports: p.bridge, Ignore: ignore, Log: p.log})
+	// A kernel without what it takes refuses policies of traffic, and nothing else.
+	p.catcher, err = catch.Open(ctx, catch.Config{Book: p.book, Waker: p.flights, Ports: p.bridge, Ignore: ignore, Log: p.log})
 	if err != nil {
-		err = errors.Join(err, p.bridge.Inside(func() error { _, err := catch.Remove(ctx); return err }))
 		p.log.Warn("traffic wakes no sandbox", "err", err)
 		p.flights.CatchBy(nil, err)
 		p.trafficUnwatched = func() error { return err }

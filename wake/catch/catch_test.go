@@ -121,7 +121,7 @@ func (s *scene) startWith(t *testing.T, r wake.Resumer) {
 	if s.through != nil {
 		s.through.Waker, waker = waker, s.through
 	}
-	if s.catcher, err = Open(Config{Book: s.book, Waker: waker, Ports: s.ports,
+	if s.catcher, err = Open(t.Context(), Config{Book: s.book, Waker: waker, Ports: s.ports,
 		Ignore: []netip.Prefix{netip.MustParsePrefix("10.8.64.10/32")}, Log: log}); err != nil {
 		t.Fatal(err)
 	}
@@ -537,7 +537,7 @@ func TestZ12AFloodIsCopiedOnceASecond(t *testing.T) {
 	var r *reader
 	s.ns.Do(func() {
 		var err error
-		if s.catcher, err = Open(Config{Book: s.book, Waker: s.flights, Ports: s.ports, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		if s.catcher, err = Open(t.Context(), Config{Book: s.book, Waker: s.flights, Ports: s.ports, Log: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}
 	})

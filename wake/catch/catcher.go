@@ -72,7 +72,10 @@ type Catcher struct {
 // rules of a daemon before this one stay until [Catcher.Sync], and what they counted while none
 // listened wakes once [Catcher.Run] begins. A group that cannot be bound, as another program has it,
 // is no error: the rules are kept all the same, and Run tries again. See [Catcher.Unbound].
-func Open(cfg Config) (*Catcher, error) {
+//
+// After an error there are no rules: those of a daemon before this one would hold back what comes
+// for a sandbox that is awake by now.
+func Open(ctx context.Context, cfg Config) (*Catcher, error) {
 	c := &Catcher{cfg: cfg, late: make(map[string]*arrival)}
 	c.lost.Store(true)
 	err := cfg.Ports.Inside(func() (err error) {
@@ -88,7 +91,8 @@ func Open(cfg Config) (*Catcher, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch the traffic to paused sandboxes: %w", err), c.Close())
+		left := cfg.Ports.Inside(func() error { _, err := Remove(ctx); return err })
+		return nil, errors.Join(fmt.Errorf("watch the traffic to paused sandboxes: %w", err), c.Close(), left)
 	}
 	c.bind()
 	return c, nil
