@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
@@ -151,7 +152,8 @@ func (s *Server) fail(c *call, err error) (observed api.Code) {
 		defer func() { observed = cancelled }()
 	}
 	if busy, is := errors.AsType[*admission.BusyError](err); is {
-		busy.RetryAfter(c.w.Header())
+		// In whole seconds, and never sooner than the error says (RFC 9110, section 10.2.3).
+		c.w.Header().Set("Retry-After", fmt.Sprint(int((busy.After+time.Second-1)/time.Second)))
 	}
 	if c.unread {
 		c.w.Header().Set("Connection", "close") // what it still sends is not read

@@ -50,7 +50,7 @@ var rooms = []room{
 	{"feed", []string{"ipam", "internal/broadcast"}, "it passes on what is durable, and decides nothing"},
 	{"api", nil, "what is said on the socket belongs to both ends"},
 	{"server/socket", []string{"internal/broadcast"}, "it brings callers, and reads nothing that they send"},
-	{"server/admission", []string{"api", "server/socket"}, "it counts what peers use, and reads no request"},
+	{"server/admission", []string{"api", "server/socket", "internal/share"}, "it counts what peers use, and reads no request"},
 	{"server", []string{"api", "allocator", "attach", "census", "feed", "ipam", "netdb", "server/admission", "watchdog", "workload", "internal/nearest", "internal/ranges", "internal/share"},
 		"decode, one call, encode: neither the kernel nor the runtime is asked on behalf of a socket"},
 	{"routes", []string{"api", "client", "internal/broadcast"}, "a gateway imports it, and must not get the daemon with it"},

@@ -6,10 +6,14 @@ package share
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // A Run is made by one of the calls that share it. It is safe for concurrent use.
 type Run[T, R any] struct {
+	// Rest is how long the next run waits behind one that took so long; nil: not at all.
+	Rest func(took time.Duration) time.Duration
+
 	do   func(ctx context.Context, of []T) R
 	slot chan struct{} // one slot, held by the call that makes the run
 
@@ -40,13 +44,23 @@ func (r *Run[T, R]) Do(ctx context.Context, of T) (result R, err error) {
 		return result, ctx.Err()
 	case r.slot <- struct{}{}:
 	}
-	defer func() { <-r.slot }()
 	if !r.begin(mine) {
+		<-r.slot
 		return mine.result, nil // the call that held the slot before made it
 	}
+	defer r.end(time.Now())
 	defer close(mine.done)
 	mine.result = r.do(ctx, mine.of)
 	return mine.result, nil
+}
+
+// end gives the slot back behind a run, once that has rested. No call waits for the rest of its own.
+func (r *Run[T, R]) end(began time.Time) {
+	if r.Rest == nil {
+		<-r.slot
+		return
+	}
+	time.AfterFunc(r.Rest(time.Since(began)), func() { <-r.slot })
 }
 
 func (r *Run[T, R]) join(of T) *round[T, R] {

@@ -1,16 +1,11 @@
 package admission
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
-	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/server/socket"
@@ -34,9 +29,9 @@ type Judge struct {
 
 // NewJudge makes a judge for whom those users and groups, by number, may change leases.
 func NewJudge(uids, gids []uint32, log *slog.Logger) (*Judge, error) {
-	userns, err := os.Readlink("/proc/self/ns/user")
+	userns, err := socket.Users()
 	if err != nil {
-		return nil, fmt.Errorf("read our own user namespace: %w", err)
+		return nil, err
 	}
 	return &Judge{uids: uids, gids: gids, userns: userns, log: log}, nil
 }
@@ -55,7 +50,7 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 		return j.refuse(&Peer{Name: "unknown", Holder: Unidentified}, 0, err.Error())
 	}
 	p := &Peer{Name: fmt.Sprintf("uid=%d pid=%d", cred.Uid, cred.Pid), Holder: Holder{UID: cred.Uid}}
-	if err := j.sameUsers(uc, cred.Pid); err != nil {
+	if err := socket.SameUsers(uc, cred.Pid, j.userns); err != nil {
 		return j.refuse(p, cred.Uid, err.Error())
 	}
 	switch {
@@ -69,10 +64,8 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 			return j.refuse(p, cred.Uid, err.Error())
 		}
 		p.Role = api.Reader
-		for _, gid := range groups {
-			if slices.Contains(j.gids, gid) {
-				p.Role = api.Runtime
-			}
+		if slices.ContainsFunc(groups, func(gid uint32) bool { return slices.Contains(j.gids, gid) }) {
+			p.Role = api.Runtime
 		}
 	}
 	if p.Role.Includes(api.Runtime) {
@@ -90,63 +83,4 @@ func (j *Judge) refuse(p *Peer, uid uint32, why string) *Peer {
 	p.Why = why
 	j.log.Warn("a peer is refused", "uid", uid, "reason", why)
 	return p
-}
-
-var (
-	errOtherUsers = errors.New("is in another user namespace")
-	errOtherPids  = errors.New("is in a pid namespace that we cannot see")
-	errEnded      = errors.New("has ended")
-)
-
-// sameUsers reports why a peer's uid cannot be taken at its word. The
-// namespace is read by pid, and the pid is held still by the socket's pidfd
-// (Linux 6.5): a process that connects and ends cannot lend its judgement to
-// the process that gets its pid next.
-func (j *Judge) sameUsers(c *net.UnixConn, pid int32) error {
-	if pid == 0 {
-		return errOtherPids
-	}
-	pidfd, err := socket.Option(c, unix.SO_PEERPIDFD)
-	switch {
-	case errors.Is(err, unix.ENOPROTOOPT):
-		pidfd = -1 // an older kernel
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return errEnded
-	case err != nil:
-		return fmt.Errorf("hold its pid: %w", err)
-	default:
-		defer unix.Close(pidfd)
-	}
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
-		return errEnded
-	case err != nil:
-		return fmt.Errorf("its user namespace is unreadable: %w", errors.Unwrap(err))
-	}
-	if pidfd >= 0 {
-		if err := alive(pidfd); err != nil {
-			return err
-		}
-	}
-	if theirs != j.userns {
-		return errOtherUsers
-	}
-	return nil
-}
-
-// alive asks by poll, which needs no right to signal the process.
-func alive(pidfd int) error {
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-		switch {
-		case errors.Is(err, unix.EINTR): // the Go scheduler's own signals
-		case err != nil:
-			return fmt.Errorf("ask whether it lives: %w", err)
-		case n != 0:
-			return errEnded
-		default:
-			return nil
-		}
-	}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"maps"
 	"runtime"
 	"sync"
 	"time"
@@ -66,7 +66,6 @@ type Control struct {
 
 // An account is one holder's.
 type account struct {
-	users   int // of the account itself
 	running int
 	answers int           // bytes of large answers that are under way to it
 	rate    *rate.Limiter // nil: no limit
@@ -137,18 +136,15 @@ func (c *Control) Answer(p *Peer, size int, must bool) (done func(), err error) 
 	}, nil
 }
 
-// account is for the caller that has the lock.
+// account is for the caller that has the lock. An account stays while a call is booked on it; that
+// of [Unidentified] always does, for readings that are made for all are no holder's call.
 func (c *Control) account(h Holder, now time.Time) *account {
 	acc := c.of[h]
 	if acc != nil {
 		return acc
 	}
 	if len(c.of) >= c.clean {
-		for h, acc := range c.of {
-			if acc.idle(now) {
-				delete(c.of, h)
-			}
-		}
+		maps.DeleteFunc(c.of, func(h Holder, acc *account) bool { return h != Unidentified && acc.idle(now) })
 		c.clean = 2*len(c.of) + 64
 	}
 	acc = &account{slots: semaphore.NewWeighted(runAlone), heavy: semaphore.NewWeighted(1)}
@@ -157,7 +153,7 @@ func (c *Control) account(h Holder, now time.Time) *account {
 }
 
 func (a *account) idle(now time.Time) bool {
-	return a.users == 0 && a.running == 0 && a.answers == 0 &&
+	return a.running == 0 && a.answers == 0 &&
 		(a.rate == nil || a.rate.TokensAt(now) >= float64(a.rate.Burst()))
 }
 
@@ -191,9 +187,3 @@ func (e *BusyError) Error() string {
 }
 
 func (e *BusyError) Unwrap() error { return ErrBusy }
-
-// RetryAfter writes the header that HTTP has for it, in whole seconds and so
-// never sooner than the error says (RFC 9110, section 10.2.3).
-func (e *BusyError) RetryAfter(h http.Header) {
-	h.Set("Retry-After", fmt.Sprint(int((e.After+time.Second-1)/time.Second)))
-}

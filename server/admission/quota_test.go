@@ -41,6 +41,7 @@ func TestQuota(t *testing.T) {
 	if n := burst(); n != 10 {
 		t.Errorf("%d calls after an hour, want a second's worth", n)
 	}
+	forAll := a.account(Unidentified, now)
 	for pid := range int32(10_000) {
 		now = now.Add(10 * time.Millisecond)
 		leave, err := a.Enter(&Peer{Holder: Holder{0, pid}, Role: api.Admin}, 1)
@@ -51,6 +52,9 @@ func TestQuota(t *testing.T) {
 	}
 	if len(a.of) > 200 {
 		t.Errorf("%d accounts are kept, of which the last second's are 100", len(a.of))
+	}
+	if a.account(Unidentified, now) != forAll {
+		t.Error("readings for all have several accounts, and may wait behind none of their own")
 	}
 	// A single call is always possible, whatever it counts for.
 	if _, err := a.Enter(&Peer{Holder: Holder{2, 0}, Role: api.Admin}, 1000); err != nil {

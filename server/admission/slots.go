@@ -33,7 +33,7 @@ type lastCall struct {
 	at time.Time
 }
 
-// Slot waits until a call of the holder that takes n slots may run, first come, first
+// Slot waits until a call that Enter booked on the holder, and that takes n slots, may run, first come, first
 // served: no holder waits here for another one's calls. end gives the slots back, once or
 // more; after Limits.Slot they are given back by themselves.
 func (c *Control) Slot(ctx context.Context, h Holder, n int) (end func(), err error) {
@@ -47,9 +47,7 @@ func (c *Control) Slot(ctx context.Context, h Holder, n int) (end func(), err er
 		n *= runAlone / runBeside
 	}
 	acc := c.account(h, now)
-	acc.users++
 	c.mu.Unlock()
-	defer c.unuse(acc)
 	weight := int64(min(n, runAlone))
 	if acc.slots.Acquire(ctx, weight) != nil {
 		return nil, context.Cause(ctx)
@@ -66,9 +64,7 @@ func (c *Control) Slot(ctx context.Context, h Holder, n int) (end func(), err er
 func (c *Control) Heavy(ctx context.Context, h Holder) (end func(), err error) {
 	c.mu.Lock()
 	acc := c.account(h, c.now())
-	acc.users++
 	c.mu.Unlock()
-	defer c.unuse(acc)
 	if acc.heavy.Acquire(ctx, 1) != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -77,12 +73,6 @@ func (c *Control) Heavy(ctx context.Context, h Holder) (end func(), err error) {
 		return nil, context.Cause(ctx)
 	}
 	return c.held(c.heavy, 1), nil
-}
-
-func (c *Control) unuse(acc *account) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	acc.users--
 }
 
 // held releases what was acquired once, at the latest after Limits.Slot.

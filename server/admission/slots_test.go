@@ -101,8 +101,8 @@ func TestSlots(t *testing.T) {
 		c.end(1)
 		want(1, "the one behind it")
 		c.end(1)
-		if !c.of[a].idle(c.now()) {
-			t.Errorf("%+v is in use, and no call runs", c.of[a])
+		if !c.of[a].slots.TryAcquire(runAlone) {
+			t.Error("no call runs, and slots are taken")
 		}
 	})
 }
@@ -199,8 +199,8 @@ func TestG14CostlyCallsAlternate(t *testing.T) {
 			t.Error("a step is left behind")
 		}
 		for h, acc := range c.of {
-			if acc.users != 0 {
-				t.Errorf("%v is in use", h)
+			if !acc.heavy.TryAcquire(1) {
+				t.Errorf("a step of %v is left behind", h)
 			}
 		}
 	})

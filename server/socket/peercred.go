@@ -21,15 +21,6 @@ func Credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, nil
 }
 
-// Option returns an option of the connection, as SOL_SOCKET has it.
-func Option(c *net.UnixConn, name int) (v int, err error) {
-	err = onFD(c, func(fd int) (err error) {
-		v, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, name)
-		return err
-	})
-	return v, err
-}
-
 // Groups returns the supplementary groups that the peer had when it
 // connected (SO_PEERGROUPS, for which x/sys has no wrapper).
 func Groups(c *net.UnixConn) ([]uint32, error) {
