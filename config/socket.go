@@ -17,6 +17,10 @@ func (s Socket) FileMode() (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
+// InFlight is how many calls of one peer may be under way: at most half of the connections, so
+// that others have room.
+func (s Socket) InFlight() int { return min(s.MaxInFlight, max(s.MaxConnections/2, 1)) }
+
 // GID looks the socket's group up on this machine; -1 keeps the daemon's own.
 // A group that is not there is refused rather than left out: it is as likely
 // misspelt as not made yet.

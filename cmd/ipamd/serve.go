@@ -85,7 +85,7 @@ func (p *program) openServer(context.Context) (err error) {
 		Version: p.version, Started: p.started, Require: p.cfg.Allocation.Require, Policy: p.cfg.Allocation.Policy(),
 		RuntimeUIDs: c.RuntimeUIDs, RuntimeGIDs: c.RuntimeGIDs,
 		Deadline: time.Duration(c.Deadline), MaxConns: c.MaxConnections, Log: p.log,
-		Limits: admission.Limits{InFlight: min(c.MaxInFlight, max(c.MaxConnections/2, 1)), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
+		Limits: admission.Limits{InFlight: c.InFlight(), Rate: c.MaxRate, ReaderRate: c.MaxReaderRate},
 	}
 	helper := server.NewSlotHelper(cfg)
 	p.openWarm(helper)
