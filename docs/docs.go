@@ -3,8 +3,8 @@ package docs
 
 import _ "embed"
 
-// Operations is the page for operators: each kind of finding and each alert has
+// operations is the page for operators: each kind of finding and each alert has
 // a section.
 //
 //go:embed OPERATIONS.md
-var Operations string
+var operations string

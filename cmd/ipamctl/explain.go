@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,39 +12,8 @@ import (
 	"github.com/ipamd/ipamd/internal/term"
 )
 
-// An explanation is what the page for operators says of one kind of finding or
-// of one alert.
-type explanation struct {
-	Kind string `json:"kind"`
-	Text string `json:"text"` // Markdown
-}
-
-// explanations reads the page for operators. A section begins with a heading of
-// the third rank that has an anchor, and ends with the next heading of that rank
-// or above.
-func explanations() (all []explanation) {
-	begins := regexp.MustCompile(`^### <a id="(?:finding|alert)-[^"]+"></a>(.+)$`)
-	ends := regexp.MustCompile(`^#{1,3} `)
-	open := false
-	for line := range strings.Lines(docs.Operations) {
-		line = strings.TrimRight(line, "\n")
-		switch m := begins.FindStringSubmatch(line); {
-		case m != nil:
-			all, open = append(all, explanation{Kind: m[1]}), true
-		case ends.MatchString(line):
-			open = false
-		case open:
-			all[len(all)-1].Text += line + "\n"
-		}
-	}
-	for i := range all {
-		all[i].Text = strings.TrimSpace(all[i].Text) + "\n"
-	}
-	return all
-}
-
 func kindsExplained() (kinds []string) {
-	for _, e := range explanations() {
+	for _, e := range docs.Explanations() {
 		kinds = append(kinds, e.Kind)
 	}
 	return kinds
@@ -67,7 +35,7 @@ asked. -q prints the kinds.`,
 			return kindsExplained(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			all := explanations()
+			all := docs.Explanations()
 			if len(args) == 0 {
 				return c.answer(all, kindsExplained(), func(p *page) {
 					for _, e := range all {
@@ -75,7 +43,7 @@ asked. -q prints the kinds.`,
 					}
 				})
 			}
-			at := slices.IndexFunc(all, func(e explanation) bool { return strings.EqualFold(e.Kind, args[0]) })
+			at := slices.IndexFunc(all, func(e docs.Explanation) bool { return strings.EqualFold(e.Kind, args[0]) })
 			if at < 0 {
 				return fmt.Errorf("explain %s: %w", term.Word(args[0]), &api.Error{Code: api.NotFound,
 					Message: "there is no such finding and no such alert", Details: map[string]any{"kind": args[0]}})

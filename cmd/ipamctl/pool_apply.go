@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,23 +12,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/poolfile"
 	"github.com/ipamd/ipamd/internal/term"
 )
 
 // An application is the answer of pool apply: a reply for each pool, in order.
 type application struct {
 	Pools []*api.PoolReply `json:"pools"`
-}
-
-// A described pool is one of a file.
-type described struct {
-	Name string `json:"name"`
-	api.PoolRequest
 }
 
 func poolApply(c *ctl) *cobra.Command {
@@ -44,7 +36,7 @@ func poolApply(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [POOL]",
 		Short: "Make a pool, or change one",
-		Long: `Makes a pool be as described, by flags or by a file. With flags what is not
+		Long: `Makes a pool be as poolfile.Pool, by flags or by a file. With flags what is not
 named stays as it is, but that a pool which drains gives again; a flag that is
 empty takes its part away. A file describes its pools as a whole, as TOML with a
 [[pool]] each and nothing else, or as JSON: {"pool": [{"name": ...}]}. Its keys
@@ -71,7 +63,7 @@ the pool's is refused as stale. -q prints the uids.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var pools []described
+			var pools []poolfile.Pool
 			var err error
 			if file != "" {
 				pools, err = readPools(file, cmd.InOrStdin())
@@ -97,7 +89,7 @@ the pool's is refused as stale. -q prints the uids.`,
 				if reflect.DeepEqual(one.PoolRequest, was) {
 					one.Generation-- // it is so already: that is no change
 				}
-				pools = []described{*one}
+				pools = []poolfile.Pool{*one}
 			}
 			done := &application{Pools: []*api.PoolReply{}}
 			var refused error
@@ -153,7 +145,7 @@ func (c *ctl) familyFlag(cmd *cobra.Command, family *choice) {
 // changedPool is the description of a pool as it is, under the next generation, so that
 // a change of another in between is not undone; of a name that no pool has, an
 // empty one. A prefix says which family is meant where nothing else does.
-func changedPool(ctx context.Context, ipamd *client.Client, name, family, prefix string) (*described, error) {
+func changedPool(ctx context.Context, ipamd *client.Client, name, family, prefix string) (*poolfile.Pool, error) {
 	if p, err := netip.ParsePrefix(prefix); err == nil && family == "" {
 		family = string(api.V6)
 		if p.Addr().Is4() {
@@ -168,11 +160,11 @@ func changedPool(ctx context.Context, ipamd *client.Client, name, family, prefix
 			return nil, usageError{message: "there is no pool " + term.Word(name) + " yet: a new one wants --prefix", field: "prefix",
 				hint: "the pools: ipamctl pools"}
 		}
-		return &described{Name: name}, nil
+		return &poolfile.Pool{Name: name}, nil
 	case err != nil:
 		return nil, err
 	}
-	one := &described{Name: name}
+	one := &poolfile.Pool{Name: name}
 	one.PoolRequest, err = now.Request()
 	return one, err
 }
@@ -257,9 +249,8 @@ func nonEmpty(all []string) (out []string) {
 // fileMost bounds a file of pools.
 const fileMost = 1 << 20
 
-// readPools reads a file of pools, TOML or JSON. Keys that a description does not have
-// are refused.
-func readPools(path string, stdin io.Reader) ([]described, error) {
+// readPools reads a file of pools.
+func readPools(path string, stdin io.Reader) ([]poolfile.Pool, error) {
 	wrong := func(format string, args ...any) error {
 		return usageError{message: path + ": " + fmt.Sprintf(format, args...), field: "file",
 			hint: "the keys of a [[pool]]: ipamctl pool apply --help"}
@@ -280,36 +271,9 @@ func readPools(path string, stdin io.Reader) ([]described, error) {
 	case len(text) > fileMost:
 		return nil, wrong("is larger than %d bytes", fileMost)
 	}
-	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		var tree map[string]any
-		if err := toml.Unmarshal(text, &tree); err != nil {
-			return nil, wrong("%v", err)
-		}
-		if text, err = json.Marshal(tree); err != nil {
-			return nil, wrong("%v", err)
-		}
+	pools, err := poolfile.Parse(text)
+	if err != nil {
+		return nil, wrong("%v", err)
 	}
-	var all struct {
-		Pool []described `json:"pool"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&all); err != nil {
-		return nil, wrong("%s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if len(all.Pool) == 0 {
-		return nil, wrong("has no [[pool]]")
-	}
-	for i, one := range all.Pool {
-		if one.Name == "" {
-			return nil, wrong("pool[%d] has no name", i)
-		}
-		prefix, err := netip.ParsePrefix(one.Prefix)
-		for _, other := range all.Pool[:i] {
-			if theirs, bad := netip.ParsePrefix(other.Prefix); err == nil && bad == nil && prefix.Overlaps(theirs) {
-				return nil, wrong("pool %s, %s, overlaps pool %s, %s", one.Name, one.Prefix, other.Name, other.Prefix)
-			}
-		}
-	}
-	return all.Pool, nil
+	return pools, nil
 }
