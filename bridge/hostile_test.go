@@ -27,7 +27,7 @@ func TestG1ARestlessGuestSilencesNoOther(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		addresses, links int
-	}{{600, 0}, {1500, 0}, {3000, 0}, {6000, 0}, {700, 700}} {
+	}{{3000, 0}, {6000, 0}, {700, 700}} {
 		t.Run(fmt.Sprint(c.addresses, " addresses, ", c.links, " links"), func(t *testing.T) {
 			ns := nstest.New(t)
 			ns.Bridge("rt0", "10.8.0.1/16")
@@ -45,7 +45,7 @@ func TestG1ARestlessGuestSilencesNoOther(t *testing.T) {
 				}
 				waits = append(waits, time.Since(began))
 			}
-			for i := range 40 {
+			for i := range 20 {
 				addr := fmt.Sprintf("10.8.1.%d", i+1)
 				quiet.AddAddr(addr + "/16")
 				settle()
