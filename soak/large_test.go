@@ -33,7 +33,7 @@ func TestF1SoakOfALargePool(t *testing.T) {
 	for n := range workers / 4 {
 		w.all.Go(func() { w.work(ctx, t, n+1) })
 	}
-	long := 5 * time.Second
+	long := 2 * time.Second
 	if *soaks > time.Minute {
 		long = *soaks / 2
 	}

@@ -15,12 +15,13 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-var soaks = flag.Duration("soak.for", 10*time.Second, "how long the load lasts; from 10s")
+var soaks = flag.Duration("soak.for", shortest, "how long the load lasts, at least")
 
 const (
-	workers = 64
-	idle    = 1000
-	rest    = 20 * time.Millisecond // of a worker between two sandboxes
+	shortest = 5 * time.Second // that a load lasts
+	workers  = 64
+	idle     = 1000
+	rest     = 20 * time.Millisecond // of a worker between two sandboxes
 	// refusals is the largest share of calls that may be refused for now.
 	refusals = 0.001
 )
@@ -38,12 +39,12 @@ func TestSoak(t *testing.T) {
 	idlers := newCrowd(t, d, idle)
 	idlers.answered()
 	stop := w.many(t)
-	time.Sleep(settles)
+	realtest.Eventually(t, patience, "all that there is once is made", func() bool { return w.count("release") >= leftEnough/4 })
 	stop()
 	h := heaps{first: w.settled(t, d)}
 	w.began, w.took = time.Now(), make(map[int][]time.Duration)
 	stop = w.many(t)
-	samples := watch(t, d, w, max(*soaks, 10*time.Second))
+	samples := watch(t, d, w, max(*soaks, shortest))
 	lasted := time.Since(w.began)
 	stop()
 	if all := w.count(); all == 0 {
@@ -77,14 +78,14 @@ func TestSoak(t *testing.T) {
 		w.count(), share, first, last, float64(last)/float64(first))
 }
 
-// watch samples each second for so long, or until the sandboxes are many enough
-// to show a leak by, and prints how it goes. It ends after eight times as long.
+// watch samples each second, or twenty times, for so long, or until the sandboxes are many enough
+// to show a leak by, and prints how it goes. Where they do not become it, it ends after patience more.
 func watch(t *testing.T, d *daemon, w *work, long time.Duration) (samples []sample) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(min(time.Second, long/20))
 	defer tick.Stop()
 	for began := time.Now(); ; <-tick.C {
 		lasted := time.Since(began)
-		if lasted > 8*long || lasted > long && len(samples) > 0 && samples[len(samples)-1].sandboxes-samples[0].sandboxes >= leftEnough {
+		if lasted > long+patience || lasted > long && len(samples) > 0 && samples[len(samples)-1].sandboxes-samples[0].sandboxes >= leftEnough {
 			return samples
 		}
 		s := d.sample()
@@ -130,7 +131,6 @@ const (
 	leftMost   = 70
 	leftFloor  = 256 << 10
 	leftEnough = 8000
-	settles    = 4 * time.Second
 )
 
 // heaps are two samples with the least that collections left beside a single caller: after the
@@ -151,8 +151,9 @@ func (w *work) many(t *testing.T) (stop func()) {
 // settled is the least that collections leave while one caller alone has them come: of many
 // callers some megabytes are under way.
 func (w *work) settled(t *testing.T, d *daemon) (least sample) {
-	for n, end := 1, time.Now().Add(settles); time.Now().Before(end); n++ {
-		w.sandbox(t, 0, n)
+	const looks = 250 // some collections come meanwhile
+	for n := range looks {
+		w.sandbox(t, 0, n+1)
 		if s := d.sample(); least.heap == 0 || s.heap < least.heap {
 			least = s
 		}

@@ -86,12 +86,12 @@ func fill(t *testing.T, room, many int) {
 	}
 }
 
-// others makes a hundred sandboxes, each on a connection of its own, and returns
+// others makes fifty sandboxes, each on a connection of its own, and returns
 // the middle of what their calls took. None of them is refused.
 func others(t *testing.T, d *daemon, when string) time.Duration {
 	t.Helper()
 	w := &work{client: d.client, began: time.Now()}
-	for n := range 100 {
+	for n := range 50 {
 		w.sandbox(t, 1, n)
 		d.client.CloseIdleConnections()
 	}
