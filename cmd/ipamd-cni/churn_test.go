@@ -31,7 +31,7 @@ import (
 )
 
 var (
-	churnRounds = flag.Int("churn", 300, "containers that TestN5RandomKills adds and deletes")
+	churnRounds = flag.Int("churn", 100, "containers that TestN5RandomKills adds and deletes")
 	churnFor    = flag.Duration("churn.for", 0, "how long it goes on, however many that are; 0: as -churn says")
 )
 
