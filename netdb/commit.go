@@ -40,8 +40,9 @@ func (w *writer) update(ctx context.Context, fn func(*tx) error) error {
 // Begin takes the write lock of the file.
 func (w *writer) Begin() (busy bool, err error) {
 	// While it is known that the files were taken away no change is begun. Known it is to
-	// the commit that finds out, and to [Book.Info], which a daemon asks each second.
-	if r := w.store.Failing.Now(); r != nil && errors.Is(r.Why, ErrMoved) {
+	// the commit that finds out, and to [Book.Info], which a daemon asks each second; a
+	// reading that fails behind those has another reason.
+	if w.store.Failing.Now() != nil {
 		if err := w.store.Look(bookfile.AllFiles); err != nil {
 			return false, err
 		}

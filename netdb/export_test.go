@@ -112,6 +112,9 @@ func (b *Book) DropCaches(ctx context.Context) error {
 	return err
 }
 
+// CannotWrite has a reading or a commit report why the book cannot be written.
+func (b *Book) CannotWrite(why error) { b.store.CannotWrite(why) }
+
 // Fold folds the log into the file as a commit does behind a long one.
 func (b *Book) Fold(ctx context.Context) error {
 	if err := b.writer.group.Lock(ctx); err != nil {
