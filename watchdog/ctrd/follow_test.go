@@ -121,7 +121,7 @@ func TestOldNewsNeverWins(t *testing.T) {
 			})
 		}
 		var lags []time.Duration
-		for i := range 20 {
+		for i := range 10 {
 			id, ip := fmt.Sprint("brief", i), fmt.Sprintf("10.8.64.%d", i+1)
 			x.container(id, ip)
 			x.eventually(ip+" is seen", func() bool { return x.by(ip) != "" })
@@ -148,7 +148,7 @@ func TestOldNewsNeverWins(t *testing.T) {
 func TestNothingFallsBetween(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		var lags []time.Duration
-		for i := range 40 {
+		for i := range 20 {
 			x := look(t, d)
 			x.container(fmt.Sprint("before", i), "10.8.64.2")
 			stop := x.run()
