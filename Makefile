@@ -131,7 +131,7 @@ soak: build ## Ten minutes of 64 clients and 1 000 idle ones, five of a large po
 	@scripts/deps test
 	@scripts/cni
 	$(GO) test -count=1 -v -timeout 30m ./soak -run Soak -soak.for=10m
-	ROUNDS=1000 $(GO) test -count=1 -timeout 10m ./cmd/ipamd -run TestZ18
+	ROUNDS=1000 $(GO) test -count=1 -timeout 20m ./cmd/ipamd -run 'TestZ18|TestW10|TestThousandPorts'
 	$(GO) test -count=1 -v -timeout 30m ./cmd/ipamd-cni -run TestN5RandomKills -churn=10000
 
 fuzz: ## Each fuzz function of the tree, 30 s (FUZZ=5m: for longer), each random test 20 000 times, and each fault of a disk

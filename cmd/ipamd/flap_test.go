@@ -12,8 +12,8 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// A port goes down and up, and leaves rt0 and comes back, fifty times,
-// and a pass is made of each. In each tenth round the kernel's news alone reports
+// A port goes down and up, and leaves rt0 and comes back, twenty times,
+// and a pass is made of each. In each fifth round the kernel's news alone reports
 // that the port left, and that it came back. The lease stays bound at its
 // revision, its owner is answered at the end, and any other that asks gets another
 // address, of which there are enough. What is remembered does not grow, nor
@@ -40,7 +40,7 @@ func TestFlappingPort(t *testing.T) {
 	counted(true)
 	said, began := len(w.log.String()), time.Now()
 	newcomers := 0
-	for round := range 50 {
+	for round := range 20 {
 		for i, flap := range []func() error{
 			func() error { return w.ns.Netlink().LinkSetDown(near) },
 			func() error { return w.ns.Netlink().LinkSetUp(near) },
@@ -50,7 +50,7 @@ func TestFlappingPort(t *testing.T) {
 			if err := flap(); err != nil {
 				t.Fatal(err)
 			}
-			if leaves, comes := i == 2, i == 3; round%10 == 0 && (leaves || comes) {
+			if leaves, comes := i == 2, i == 3; round%5 == 0 && (leaves || comes) {
 				counted(comes)
 			}
 			newcomers++

@@ -49,7 +49,7 @@ func TestFloodOfAnswers(t *testing.T) {
 				f := newFlooder(t, w.ns, port, says, netip.MustParsePrefix(tt.prefixes[0]))
 				w.allClaimed(before)
 				goOn()
-				for i := range 60 {
+				for i := range 2 * floodShare {
 					w.refused("flooded", fmt.Sprint("f", i))
 					r, err := w.ask("beside", fmt.Sprint("b", i))
 					if err != nil || len(r.Skipped) != 0 {
@@ -57,7 +57,7 @@ func TestFloodOfAnswers(t *testing.T) {
 					}
 				}
 				w.holds(0, map[api.State]int{api.Quarantined: floodShare, api.Bound: 1, api.Reserved: 0})
-				w.holds(1, map[api.State]int{api.Quarantined: 0, api.Reserved: 60})
+				w.holds(1, map[api.State]int{api.Quarantined: 0, api.Reserved: 2 * floodShare})
 				w.stays(before)
 				w.namesTheFlooder(port, says)
 				realtest.Eventually(t, wait, "its claim on the lease's address to be reported", func() bool {
@@ -93,7 +93,7 @@ func TestFloodOfAnswersForBothPools(t *testing.T) {
 			f := newFlooder(t, w.ns, port, invented, prefixes...)
 			w.allClaimed(before...)
 			goOn()
-			for i := range 60 {
+			for i := range 2 * floodShare {
 				w.refused("flooded", fmt.Sprint("f", i))
 				w.refused("beside", fmt.Sprint("b", i))
 			}

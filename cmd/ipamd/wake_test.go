@@ -356,9 +356,12 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 	})
 }
 
-// rounds is how often Z18 goes round: a thousand times where a minute is there for it.
+// hasMinutes reports whether there are minutes for what goes on for long, as in a soak.
+func hasMinutes() bool { return os.Getenv("ROUNDS") != "" }
+
+// rounds is how often Z18 goes round.
 func rounds() int {
-	if os.Getenv("ROUNDS") != "" {
+	if hasMinutes() {
 		return 1000
 	}
 	return 20

@@ -311,9 +311,9 @@ func TestM10KilledWhileSlotsAreMade(t *testing.T) {
 	w.keepSlots(1400, &ipam.Warm{Size: 6})
 	stop := w.killAgain(w.warmHelper, "plumb", "--slots")
 	var given []*ipam.Lease
-	for n := range 60 {
+	for n := range 30 {
 		given = append(given, w.claim(fmt.Sprintf("s-%d", n)))
-		if n%10 == 9 { // all are to be made anew
+		if n%5 == 4 { // all are to be made anew
 			w.keepSlots(1300+n, &ipam.Warm{Size: 6})
 		}
 		if n%3 == 2 {
