@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // tiny is a plan of which nothing is expected but that it is carried out.
-var tiny = plan{rounds: 2, calls: 20, leases: 50, callers: 4, crowd: 50 * time.Millisecond, load: 2 * time.Second,
+var tiny = plan{rounds: 1, calls: 16, leases: 24, callers: 4, crowd: 50 * time.Millisecond, load: 2 * time.Second,
 	ports: 2, sandboxes: 5, rest: time.Second, boxes: 1, watchers: 5, ahead: 20, limit: 5 * time.Minute}
 
 // newTiny is a bench of freshly built programs, the ones that all tests share.
@@ -131,7 +131,7 @@ func TestVerdicts(t *testing.T) {
 // has the rounds that it got to, and a row that says why.
 func TestABrokenGoalIsARow(t *testing.T) {
 	b := &bench{plan: tiny, shared: new(run)}
-	b.limit = 20 * time.Millisecond
+	b.rounds, b.limit = 2, 20*time.Millisecond
 	rows := []wanted{{what: "half of it", most: 2}}
 	round := 0
 	second := func(fn func(*run)) func(*run) func() []ratio {
