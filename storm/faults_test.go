@@ -20,8 +20,12 @@ func (b *faults) inject(d time.Duration) {
 	kinds := []func(){b.containerd, b.both, b.filesAway, func() { b.secondDaemon(b.r) }, func() { b.ipamd(b.r.IntN(clocks)) },
 		b.flush, b.element}
 	b.r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	pause := 500 * time.Millisecond
+	if *alone {
+		pause = time.Second
+	}
 	for end := time.Now().Add(d); b.ctx.Err() == nil && (len(kinds) > 0 || time.Now().Before(end)); {
-		b.rest(b.r, time.Second, 3*time.Second)
+		b.rest(b.r, pause, 3*pause)
 		b.readRules()
 		if len(kinds) > 0 {
 			kinds[0]()

@@ -127,10 +127,10 @@ func (w *world) besiege(seed uint64, actors [][]attack, least, most time.Duratio
 // quiet one before.
 func (w *world) siege(r *rand.Rand) (stop func()) {
 	w.t.Helper()
-	const rounds, enough = 4, 60
-	times := time.Duration(10)
+	const rounds = 4
+	enough, times := least, time.Duration(10)
 	if *alone {
-		times = 3
+		enough, times = 60, 3
 	}
 	message := len(w.log())
 	middle := func(what string) time.Duration {
@@ -174,11 +174,14 @@ func (w *world) siege(r *rand.Rand) (stop func()) {
 	return stop
 }
 
+// least is how many sandboxes tell how long one waits.
+const least = 20
+
 // served is how long each of up to n sandboxes waits for an address, refusals included,
 // in ascending order. Each releases at once. Where they wait long it is fewer.
 func (w *world) served(r *rand.Rand, what string, n int) (all []time.Duration) {
 	w.t.Helper()
-	const least, long = 20, 6 * time.Second
+	const long = 6 * time.Second
 	start := w.rec.now()
 	for i := 0; i < least || i < n && w.rec.now()-start < long; i++ {
 		uid := fmt.Sprint(what, "-", i)

@@ -163,7 +163,7 @@ type tally struct {
 // in is what is left of a minute's tally in a shorter time.
 func (t tally) in(d time.Duration) tally {
 	for _, n := range t.all() {
-		*n.did = int(float64(*n.did) * min(1, d.Minutes()))
+		*n.did = max(int(float64(*n.did)*min(1, d.Minutes())), min(*n.did, 1))
 	}
 	return t
 }

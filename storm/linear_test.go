@@ -21,7 +21,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-var linear = flag.Duration("storm.linear", 15*time.Second, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
+var linear = flag.Duration("storm.linear", 8*time.Second, "how long TestL1Linearizable and TestL6Linearizable kill; 0: as long as -storm.for")
 
 // killing is for how long ipamd is killed again and again.
 func killing() time.Duration { return cmp.Or(*linear, *storms) }
@@ -136,7 +136,7 @@ func TestL1AnswersWaitForASlowDisk(t *testing.T) {
 	l := newTrial(t, &trial{disk: disk.Dir(), callers: 64, cycles: 1000, names: 16, shared: 0.25, stay: 20 * time.Millisecond,
 		floors: tally{kills: 3, aimed: 1, lost: 5, lists: 3, cycles: 20}})
 	l.begin()
-	l.killFor(8*time.Second, 100*time.Millisecond, time.Second)
+	l.killFor(5*time.Second, 100*time.Millisecond, time.Second)
 	l.judge()
 	t.Logf("%d operations of the disk", disk.Len())
 }
