@@ -432,7 +432,7 @@ func TestG1LostNewsBesideCrowds(t *testing.T) {
 	var hostile []*nstest.Port
 	for range 8 {
 		p := ns.Port("rt0")
-		p.NS.Fill(2500, 0)
+		p.NS.Fill(1200, 0)
 		hostile = append(hostile, p)
 	}
 	v := open(t, ns)
