@@ -31,20 +31,22 @@ type ruled struct {
 	never  chan struct{}
 }
 
-func (w *ruled) Epoch() string                                            { return "bench" }
-func (w *ruled) Rev() int64                                               { return int64(len(w.leases)) }
-func (w *ruled) Leases() ([]*ipam.Lease, int64)                           { return slices.Clone(w.leases), w.Rev() }
-func (w *ruled) Pools() []*ipam.Pool                                      { return nil }
-func (w *ruled) Changed() <-chan struct{}                                 { return w.never }
-func (w *ruled) Ports() []enforce.Port                                    { return w.ports }
-func (w *ruled) PortNamed(name string) (enforce.Port, bool)               { p, is := w.names[name]; return p, is }
-func (w *ruled) Settle(context.Context, ...netip.Addr) error              { return nil }
-func (w *ruled) PortsInto(context.Context, string, uint64) ([]int, error) { return nil, nil }
-func (w *ruled) SetGroups(context.Context, int, bool) error               { return nil }
-func (w *ruled) Bridges() []enforce.Bridge                                { return nil }
-func (w *ruled) Unlearn(context.Context, int) error                       { return nil }
-func (w *ruled) IsPort(context.Context, string, int) (bool, error)        { return false, nil }
-func (w *ruled) LearnNoGroups(context.Context, int) error                 { return nil }
+func (w *ruled) Epoch() string                               { return "bench" }
+func (w *ruled) Rev() int64                                  { return int64(len(w.leases)) }
+func (w *ruled) Leases() ([]*ipam.Lease, int64)              { return slices.Clone(w.leases), w.Rev() }
+func (w *ruled) Pools() []*ipam.Pool                         { return nil }
+func (w *ruled) Changed() <-chan struct{}                    { return w.never }
+func (w *ruled) Ports() []enforce.Port                       { return w.ports }
+func (w *ruled) PortNamed(name string) (enforce.Port, bool)  { p, is := w.names[name]; return p, is }
+func (w *ruled) Settle(context.Context, ...netip.Addr) error { return nil }
+func (w *ruled) PortsInto(_ context.Context, of ...enforce.Namespace) []enforce.Into {
+	return make([]enforce.Into, len(of))
+}
+func (w *ruled) SetGroups(context.Context, int, bool) error        { return nil }
+func (w *ruled) Bridges() []enforce.Bridge                         { return nil }
+func (w *ruled) Unlearn(context.Context, int) error                { return nil }
+func (w *ruled) IsPort(context.Context, string, int) (bool, error) { return false, nil }
+func (w *ruled) LearnNoGroups(context.Context, int) error          { return nil }
 func (w *ruled) Lease(id string) (*ipam.Lease, error) {
 	for _, l := range slices.Backward(w.leases) {
 		if l.ID == id {

@@ -23,7 +23,7 @@ type Kernel interface {
 	NetnsID(ctx context.Context, path string) (int, error)
 	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
 	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
-	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
+	PortsInto(ctx context.Context, of ...census.Namespace) []census.Into
 	PortNames() map[string]bool
 	PortMACs() map[string]string
 	Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error)

@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/reconciler"
 	"github.com/ipamd/ipamd/workload"
@@ -53,11 +54,11 @@ func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behi
 	if inode == 0 {
 		return 0, true
 	}
-	into, err := k.PortsInto(ctx, n.Netns, inode)
-	if err != nil || len(into) == 0 {
+	into := k.PortsInto(ctx, census.Namespace{Path: n.Netns, Inode: inode})[0]
+	if into.Err != nil || len(into.Ports) == 0 {
 		return 0, true
 	}
-	return into[0], false
+	return into.Ports[0], false
 }
 
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as

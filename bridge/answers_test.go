@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"net"
 	"net/netip"
@@ -293,5 +294,33 @@ func TestAnAnswerWhosePortHasGoneEnds(t *testing.T) {
 			}
 			realtest.Eventually(t, wait, "its end", func() bool { v.settle(); return v.who(addr) == "" })
 		})
+	}
+}
+
+// Answers that came by no port that is known are asked for no more often than every [askAgainEvery], however often each is
+// answered, and a few at a time.
+func TestAnswersWithoutAPortAreAskedForNowAndThen(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	a := &answers{known: make(map[netip.Addr]answer), byPort: map[int]*list.List{0: list.New()}, doubts: make(map[netip.Addr]time.Time),
+		ask: func(netip.Addr) bool { asked++; return true }}
+	addr := netip.MustParseAddr("10.8.0.1")
+	for range 2 * ingressAsks {
+		addr = addr.Next()
+		a.known[addr] = answer{share: a.byPort[0].PushBack(addr)}
+	}
+	began, reached := time.Now(), true
+	for _, tt := range []struct {
+		after   time.Duration
+		reached bool
+		rounds  int
+	}{{0, true, 1}, {0, true, 1}, {askAgainEvery - 1, true, 1}, {askAgainEvery, true, 2}, {2*askAgainEvery - 1, true, 2}, {3 * askAgainEvery, false, 2},
+		{3 * askAgainEvery, true, 3}} {
+		clear(a.doubts) // each was answered
+		reached = tt.reached
+		a.askAgain(began.Add(tt.after), func(origin) bool { return reached })
+		if asked != tt.rounds*ingressAsks {
+			t.Errorf("after %v %d are asked for, want %d rounds of %d", tt.after, asked, tt.rounds, ingressAsks)
+		}
 	}
 }

@@ -243,15 +243,5 @@ func (g *Group) LearnNoGroups(ctx context.Context, index int) error {
 // Unlearn is [Bridge.Unlearn].
 func (g *Group) Unlearn(ctx context.Context, index int) error { return g.own().Unlearn(ctx, index) }
 
-// PortsInto is [Bridge.PortsInto] of all.
-func (g *Group) PortsInto(ctx context.Context, path string, inode uint64) (at []int, err error) {
-	err = g.each(func(b *Bridge) error {
-		into, err := b.PortsInto(ctx, path, inode)
-		at = append(at, into...)
-		return err
-	})
-	return at, err
-}
-
 // Inside is [Bridge.Inside].
 func (g *Group) Inside(f func() error) error { return g.own().Inside(f) }

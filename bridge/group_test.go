@@ -204,20 +204,21 @@ func TestIsPort(t *testing.T) {
 		}
 	}
 	for _, p := range []*nstest.Port{a, b, other} {
-		at, err := g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
+		of := census.Namespace{Path: p.NS.Path(), Inode: inode(t, p.NS.Path())}
+		into := g.PortsInto(context.Background(), of)[0]
 		for range 50 { // a loaded machine does not report it within plugWithin
-			if !errors.Is(err, context.DeadlineExceeded) {
+			if !errors.Is(into.Err, context.DeadlineExceeded) {
 				break
 			}
-			at, err = g.PortsInto(context.Background(), p.NS.Path(), inode(t, p.NS.Path()))
+			into = g.PortsInto(context.Background(), of)[0]
 		}
-		if err != nil || (len(at) == 1) != (p != other) {
-			t.Errorf("%s: ports into its namespace: %v, %v", p.HostName, at, err)
+		if into.Err != nil || (len(into.Ports) == 1) != (p != other) {
+			t.Errorf("%s: ports into its namespace: %+v", p.HostName, into)
 		}
 	}
 	ended, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := g.PortsInto(ended, a.NS.Path(), inode(t, a.NS.Path())); err == nil {
+	if into := g.PortsInto(ended, census.Namespace{Path: a.NS.Path(), Inode: inode(t, a.NS.Path())}); into[0].Err == nil {
 		t.Error("what could not be asked is no port")
 	}
 }

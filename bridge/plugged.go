@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,7 +74,11 @@ func (b *Bridge) Plugged(ctx context.Context, hostInterface string, since time.T
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	leading, err := portsInto(k, rt0.Index, fd)
+	var leading []*rtnl.Link
+	all, err := portsOf(k, rt0.Index)
+	if err == nil {
+		leading, err = leadInto(k, all, fd)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look for ports of %s into %s: %w", rt0.Name, netns, err)
 	}
@@ -125,38 +128,6 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 		return nil
 	})
 	return out
-}
-
-// portsInto lists the ports of a bridge that lead into the namespace that fd is open on; -1 is none. While it is open the
-// namespace lives, and its id is its own.
-func portsInto(r *rtnl.Socket, bridge, fd int) ([]*rtnl.Link, error) {
-	if fd < 0 {
-		return nil, nil
-	}
-	var all []*rtnl.Link
-	err := rtnl.Steady(func() error {
-		all = all[:0]
-		return r.PortsOf(bridge, func(l *rtnl.Link) { all = append(all, l) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	// Listing gives an id to every namespace that has none yet, so only now is
-	// the lack of one an answer.
-	id, err := r.NetnsID(fd)
-	if errors.Is(err, ErrNoNetnsID) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []*rtnl.Link
-	for _, l := range all {
-		if l.Behind == id {
-			out = append(out, l)
-		}
-	}
-	return out, nil
 }
 
 // plugWithin is how long a bind waits for the link and the namespace that it names: a

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 )
 
@@ -163,40 +162,6 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 		return fmt.Errorf("forget what was learned at link %d: %w", index, err)
 	}
 	return nil
-}
-
-// PortsInto returns the indexes of the ports that lead into the namespace at a path, where
-// it is still the one with that inode, as the kernel has them now. An error means that it was not
-// told in [plugWithin]. It is safe for concurrent use.
-func (s *lookups) PortsInto(ctx context.Context, path string, inode uint64) ([]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, plugWithin)
-	defer cancel()
-	fd, _, err := s.openNetns(ctx, path, inode)
-	if errors.Is(err, nspath.ErrRefused) || err == nil && fd < 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var at []int
-	err = s.within(ctx, func(k *rtnl.Socket) error {
-		bridge, err := k.LinkByName(s.bridge)
-		if rtnl.IsGone(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		links, err := portsInto(k, bridge.Index, fd)
-		for _, l := range links {
-			at = append(at, l.Index)
-		}
-		return err
-	}, func() { _ = unix.Close(fd) })
-	if err != nil {
-		return nil, err
-	}
-	return at, nil
 }
 
 // show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is

@@ -19,3 +19,15 @@ func (p Plugged) String() string {
 	}
 	return fmt.Sprintf("%s is a port of %s", p.Port, p.Bridge)
 }
+
+// A Namespace is a network namespace as a lease records it: what the path led to then, by its inode.
+type Namespace struct {
+	Path  string
+	Inode uint64
+}
+
+// Into is which ports lead into a [Namespace]: none where another is at its path by now, or none at all.
+type Into struct {
+	Ports []int // their indexes
+	Err   error // it is not known, for the kernel did not say it in time
+}

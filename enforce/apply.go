@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
-	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/nft"
-	"github.com/ipamd/ipamd/workload"
 )
 
 // mostTries bounds how often a table that others change meanwhile is repaired at once.
@@ -151,43 +148,13 @@ func (k *Keeper) follow(ctx context.Context) error {
 		tries = 1
 	}
 	k.mu.Unlock()
-	at, unsaid := places(ctx, leases, tries, k.finder(ctx, leases))
+	at, unsaid := k.locator().places(ctx, leases, tries)
 	k.mu.Lock()
 	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
 	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, unsaid, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
-}
-
-// firstTries is how often the kernel is asked for a place before the first table is made: memory has none then, and
-// without it a sandbox would lose what an earlier process gave its port.
-const firstTries = 10
-
-// firstWithin is how long that may take for all of them, before the last round.
-const firstWithin = 5 * time.Second
-
-// places finds the ports of all leases that may be used on one. The error is that of one that the kernel did not say.
-func places(ctx context.Context, leases []*ipam.Lease, tries int, find func(*ipam.Lease) place) (at map[string]place, unsaid error) {
-	at = make(map[string]place, len(leases))
-	began := time.Now()
-	for range tries {
-		unsaid = nil
-		for _, l := range leases {
-			was, asked := at[l.ID]
-			if !workload.MayUse(l.State) || asked && was.err == nil {
-				continue
-			}
-			at[l.ID] = find(l)
-			if err := at[l.ID].err; err != nil {
-				unsaid = fmt.Errorf("find the port of lease %s: %w", l.ID, err)
-			}
-		}
-		if unsaid == nil || ctx.Err() != nil || time.Since(began) > firstWithin {
-			break
-		}
-	}
-	return at, unsaid
 }
 
 // followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
@@ -202,26 +169,4 @@ func (k *Keeper) followPorts(ctx context.Context) error {
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
-}
-
-// finder finds the ports of many leases, which are all that there are.
-func (k *Keeper) finder(ctx context.Context, all []*ipam.Lease) func(*ipam.Lease) place {
-	recorded := workload.RecordedBy(all, k.cfg.Boot)
-	byIndex, byName := map[int]Port{}, map[string]Port{}
-	for _, p := range k.cfg.Kernel.Ports() {
-		byIndex[p.Index], byName[p.Name] = p, p
-	}
-	return func(l *ipam.Lease) place {
-		var few []Port // those that the lease may mean
-		if p, ok := byIndex[l.Plug.Index]; ok {
-			few = append(few, p)
-		}
-		if p, ok := byName[l.HostInterface]; ok && (len(few) == 0 || few[0] != p) {
-			few = append(few, p)
-		}
-		if l.HostInterface == "" {
-			few = k.cfg.Kernel.Ports()
-		}
-		return k.whereAmong(ctx, l, few, recorded)
-	}
 }

@@ -182,12 +182,16 @@ type blocked struct {
 	silent  int   // so many looks take too long
 }
 
-func (w *blocked) PortsInto(context.Context, string, uint64) (at []int, err error) {
-	if w.silent > 0 {
-		w.silent--
-		return nil, context.DeadlineExceeded
+func (w *blocked) PortsInto(_ context.Context, of ...Namespace) []Into {
+	out := make([]Into, len(of))
+	for i := range of {
+		out[i] = Into{w.behind, w.into}
+		if w.silent > 0 {
+			out[i] = Into{nil, context.DeadlineExceeded}
+		}
 	}
-	return w.behind, w.into
+	w.silent = max(0, w.silent-1)
+	return out
 }
 
 func (w *blocked) IsPort(context.Context, string, int) (bool, error) { return w.there, nil }

@@ -151,10 +151,9 @@ func (k *Keeper) unread(ctx context.Context, l *ipam.Lease, unseen error) (err e
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, 0)
 	case l.HostInterface != "":
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)
-	case l.Plug.Inode != 0 && l.Plug.OfBoot(k.cfg.Boot):
-		var into []int
-		into, err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
-		is = len(into) > 0
+	default:
+		into := k.locator().into(ctx, l)
+		is, err = len(into.Ports) > 0, into.Err
 	}
 	if is && unseen == nil && err == nil {
 		return fmt.Errorf("%w: its port came a moment ago", ErrNotHeld)

@@ -40,9 +40,9 @@ type Kernel interface {
 	Changed() <-chan struct{}
 	// Settle takes in what the kernel has reported up to now.
 	Settle(ctx context.Context, about ...netip.Addr) error
-	// PortsInto are the ports that lead into the namespace at a path, with that inode, as the
-	// kernel has them now.
-	PortsInto(ctx context.Context, path string, inode uint64) ([]int, error)
+	// PortsInto says of each namespace which ports lead into it, as the kernel has them now, in the same order. So many
+	// are asked about side by side.
+	PortsInto(ctx context.Context, of ...Namespace) []Into
 	// IsPort reports whether the link of an index, or where that is 0 of a name, is a port of one
 	// of our bridges, as the kernel has it now.
 	IsPort(ctx context.Context, name string, index int) (bool, error)
@@ -193,19 +193,12 @@ func (k *Keeper) near(l *ipam.Lease) []Port {
 	return k.cfg.Kernel.Ports()
 }
 
-// A place is which ports a lease has, by one reading of them.
-type place struct {
-	ports []int
-	err   error // the kernel did not say which ports lead into its namespace
-}
-
 // whereAmong finds a lease's ports. It may ask the kernel, and is called without the lock.
 func (k *Keeper) whereAmong(ctx context.Context, l *ipam.Lease, ports []Port, recorded workload.Recorded) (at place) {
-	at.ports = Where(l, ports, recorded, func(l *ipam.Lease) (into []int) {
-		if l.Plug.Inode != 0 && l.Plug.OfBoot(k.cfg.Boot) {
-			into, at.err = k.cfg.Kernel.PortsInto(ctx, l.Netns, l.Plug.Inode)
-		}
-		return into
+	at.ports = Where(l, ports, recorded, func(l *ipam.Lease) []int {
+		into := k.locator().into(ctx, l)
+		at.err = into.Err
+		return into.Ports
 	})
 	return at
 }

@@ -121,6 +121,18 @@ func (p ports) Bridges() (out []enforce.Bridge) {
 	return out
 }
 
+func (p ports) PortsInto(ctx context.Context, of ...enforce.Namespace) []enforce.Into {
+	asked := make([]census.Namespace, len(of))
+	for i, n := range of {
+		asked[i] = census.Namespace(n)
+	}
+	out := make([]enforce.Into, len(of))
+	for i, into := range p.Group.PortsInto(ctx, asked...) {
+		out[i] = enforce.Into(into)
+	}
+	return out
+}
+
 // startRules makes the rules once the ports are known, before the first pass. What fails
 // is tried again, and keeps binds waiting, not the daemon.
 func (k *kernel) startRules(ctx context.Context, log *slog.Logger) {
