@@ -15,7 +15,7 @@ import (
 // refused as a whole. blocked is that refusal, nil for none.
 func (a *Adoption) refused(ctx context.Context) (rows []api.BookRefusal, blocked error) {
 	for _, u := range a.Book.Info().Unreadable {
-		rows = append(rows, api.BookRefusal{Address: u.Row, PoolUID: u.PoolUID(), Reason: "its row cannot be read, and stays as it is: " + u.Reason})
+		rows = append(rows, api.BookRefusal{Address: u.Row, PoolUID: u.Pool, Reason: "its row cannot be read, and stays as it is: " + u.Reason})
 	}
 	if err := a.Pools(ctx); err == nil || errors.Is(err, netdb.ErrIdentity) {
 		return rows, nil

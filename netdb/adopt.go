@@ -12,7 +12,12 @@ import (
 
 	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
+
+// formers are the verbs about what the book does not know of by itself: workloads that have no
+// lease in it, and what another book had.
+type formers struct{ w *writer }
 
 // Adopt writes a bound lease for an address that is free, cools or is
 // quarantined. If its row is not the one that the decision was made on, the
@@ -23,12 +28,12 @@ import (
 //
 // A lease that the history knows comes back as it was: id, incarnation and
 // interface. So a client that still names it is understood.
-func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
+func (b formers) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
 	past, err := b.prepareAdoption(ctx, &a)
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
-	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) { return t.adopt(who, a, past) })
+	l, err := change(ctx, b.w, func(t *tx) (*ipam.Lease, error) { return t.adopt(who, a, past) })
 	if err != nil {
 		return nil, fmt.Errorf("adopt %s: %w", a.Addr, err)
 	}
@@ -37,7 +42,7 @@ func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.
 
 // prepareAdoption checks an adoption and completes it from the last change of
 // its lease id, which comes back when it is about the same workload.
-func (b *Book) prepareAdoption(ctx context.Context, a *ipam.Adoption) (*ipam.Change, error) {
+func (b formers) prepareAdoption(ctx context.Context, a *ipam.Adoption) (*ipam.Change, error) {
 	if err := cmp.Or(ipam.CheckName("sandbox", a.Sandbox), a.Binding.Check(), ipam.CheckSeen(a.Evidence)); err != nil {
 		return nil, err
 	}
@@ -49,7 +54,7 @@ func (b *Book) prepareAdoption(ctx context.Context, a *ipam.Adoption) (*ipam.Cha
 	if id, err := uuid.Parse(a.ID); err != nil || id.String() != a.ID {
 		a.ID = ""
 	}
-	past, newest, err := b.lastOf(ctx, a.ID)
+	past, newest, err := b.w.past.lastOf(ctx, a.ID)
 	switch {
 	case err != nil:
 		return nil, err
@@ -79,8 +84,8 @@ func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Leas
 	if err != nil {
 		return nil, err
 	}
-	old := t.at(a.Addr)
-	if rev := revOf(old); rev != a.Rev {
+	old := t.At(a.Addr)
+	if rev := index.RevOf(old); rev != a.Rev {
 		return nil, fmt.Errorf("%w: its row is at %d, not %d", ipam.ErrStale, rev, a.Rev)
 	}
 	if old != nil && old.State != ipam.Cooling && old.State != ipam.Quarantined {
@@ -96,18 +101,18 @@ func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Leas
 	}
 	if now.Interface == "" && past != nil {
 		now.Interface = past.Interface
-		if t.open(now.Owner()) != nil {
+		if t.Open(now.Owner()) != nil {
 			now.ID, now.Interface = "", "" // that interface has a lease since: this is another one
 		}
 	}
 	for n := 0; now.Interface == ""; n++ {
 		eth := now
 		eth.Interface = "eth" + strconv.Itoa(n)
-		if t.open(eth.Owner()) == nil {
+		if t.Open(eth.Owner()) == nil {
 			now = eth
 		}
 	}
-	if held := t.open(now.Owner()); held != nil {
+	if held := t.Open(now.Owner()); held != nil {
 		return nil, &ipam.OwnedError{Lease: held}
 	}
 	if now.ID != "" {
@@ -122,7 +127,7 @@ func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Leas
 	if err == nil && a.Sleep != nil {
 		how := *a.Sleep
 		how.LeaseID = l.ID
-		t.setSleep(how)
+		t.SetSleep(how)
 	}
 	return l, err
 }
@@ -148,7 +153,7 @@ func (t *tx) adoptsPrefix(p *ipam.Pool, a *ipam.Adoption, old *ipam.Lease) error
 // quarantined is that lease's own. The file is read in the transaction, because
 // the lease may have ended since the history was read.
 func (t *tx) keepID(now, old *ipam.Lease) error {
-	if row := t.lease(now.ID); row != nil {
+	if row := t.Lease(now.ID); row != nil {
 		if row != old || old.State != ipam.Quarantined || old.Owner() != now.Owner() {
 			now.ID = ""
 			return nil
@@ -156,7 +161,7 @@ func (t *tx) keepID(now, old *ipam.Lease) error {
 		now.Created, now.Attempt, now.Labels = old.Created, old.Attempt, old.Labels
 		return nil
 	}
-	ended := t.removed(now.ID)
+	ended := t.Removed(now.ID)
 	if !ended {
 		err := t.store.Conn.QueryRowContext(context.Background(), `SELECT EXISTS (SELECT 1 FROM changes
 			WHERE lease_id = ?1 AND to_state IN ('cooling', 'free'))`, now.ID).Scan(&ended)
@@ -176,7 +181,7 @@ func (t *tx) keepID(now, old *ipam.Lease) error {
 // another's is left out. What no pool could give stays a row of the lease's own pool,
 // outside of it, where this book has that pool, too; else the answer is [ipam.ErrNotInPool], and
 // [Book.WithholdFormer] has it withheld.
-func (b *Book) QuarantineFormer(ctx context.Context, who ipam.Who, l *ipam.Lease, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b formers) QuarantineFormer(ctx context.Context, who ipam.Who, l *ipam.Lease, evidence json.RawMessage) (*ipam.Lease, error) {
 	err := ipam.CheckEvidence(evidence)
 	if who.Note != "" {
 		err = cmp.Or(ipam.CheckNote(who.Note), ipam.CheckSeen(evidence))
@@ -196,7 +201,7 @@ func (b *Book) QuarantineFormer(ctx context.Context, who ipam.Who, l *ipam.Lease
 	if cmp.Or(ipam.CheckName("sandbox", l.Sandbox), ipam.CheckName("uid", l.UID), ipam.CheckInterface(l.Interface)) != nil {
 		former = ipam.Lease{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID}
 	}
-	return b.quarantine(ctx, who, former, who.Note, evidence, anyRev)
+	return b.w.quarantine(ctx, who, former, who.Note, evidence, anyRev)
 }
 
 // WithholdFormer has an address withheld that another book knew and that is in no pool of
@@ -206,7 +211,7 @@ func (b *Book) QuarantineFormer(ctx context.Context, who ipam.Who, l *ipam.Lease
 //
 // Errors: [ipam.ErrGives], [ipam.ErrTaken] (a row has it, or a part of it is withheld), [ipam.FieldError],
 // and those of the file.
-func (b *Book) WithholdFormer(ctx context.Context, who ipam.Who, w ipam.Withheld) error {
+func (b formers) WithholdFormer(ctx context.Context, who ipam.Who, w ipam.Withheld) error {
 	if w.State != ipam.Cooling && w.State != ipam.Quarantined {
 		return ipam.Invalid("state", "%.40q is neither %s nor %s", w.State, ipam.Cooling, ipam.Quarantined)
 	}
@@ -221,23 +226,23 @@ func (b *Book) WithholdFormer(ctx context.Context, who ipam.Who, w ipam.Withheld
 	if cmp.Or(ipam.CheckName("sandbox", w.Sandbox), ipam.CheckName("uid", w.UID), ipam.CheckInterface(w.Interface)) != nil {
 		w.Sandbox, w.UID, w.Interface = "", "", ""
 	}
-	return b.writer.update(ctx, func(t *tx) error { return t.withholdFormer(who, w) })
+	return b.w.update(ctx, func(t *tx) error { return t.withholdFormer(who, w) })
 }
 
 func (t *tx) withholdFormer(who ipam.Who, w ipam.Withheld) error {
 	in := ipam.RangeOf(w.Addr, w.PrefixLen)
-	if rows := t.overlapping(in); len(rows) > 0 {
+	if rows := t.Overlapping(in); len(rows) > 0 {
 		return fmt.Errorf("withhold %s: %w: %s is %s", ipam.TextOf(w.Addr, w.PrefixLen), ipam.ErrTaken, rows[0].Text(), rows[0].State)
 	}
-	for _, p := range t.pools() {
-		if gives(&p.PoolSpec, in) || w.PrefixLen != 0 && in.Contains(p.Gateway) {
+	for _, p := range t.Pools() {
+		if index.Gives(&p.PoolSpec, in) || w.PrefixLen != 0 && in.Contains(p.Gateway) {
 			return fmt.Errorf("withhold %s: %w: pool %s (%s)", ipam.TextOf(w.Addr, w.PrefixLen), ipam.ErrGives, p.Name, p.Prefix)
 		}
 	}
-	others := t.withheld
+	others := t.Withheld
 	if w.PrefixLen == 0 {
 		others = func() (at []ipam.Withheld) {
-			if other := t.withheldAt(w.Addr); other != nil {
+			if other := t.WithheldAt(w.Addr); other != nil {
 				at = append(at, *other)
 			}
 			return at
@@ -251,12 +256,12 @@ func (t *tx) withholdFormer(who ipam.Who, w ipam.Withheld) error {
 			return fmt.Errorf("withhold %s: %w: %s is withheld", ipam.TextOf(w.Addr, w.PrefixLen), ipam.ErrTaken, ipam.TextOf(other.Addr, other.PrefixLen))
 		}
 	}
-	if w.Rev = t.staged.rev + 1; w.State == ipam.Cooling || w.Since.IsZero() {
+	if w.Rev = t.Rev() + 1; w.State == ipam.Cooling || w.Since.IsZero() {
 		w.Since = t.now
 	}
 	// It is no lease's move, and yet it ends the lease's id, and has a place in the history
 	// of its address.
-	t.staged.stage(step{withheld: &w, change: &ipam.Change{
+	t.Stage(index.Step{Withheld: &w, Change: &ipam.Change{
 		Rev: w.Rev, At: t.now, Subject: ipam.OfBook, Addr: w.Addr, PrefixLen: w.PrefixLen, LeaseID: w.LeaseID, PoolUID: w.PoolUID, Pool: w.Pool,
 		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, From: ipam.Free, To: ipam.Free, Who: who, Evidence: w.Evidence,
 	}})
@@ -273,7 +278,7 @@ func (t *tx) checkFormer(p *ipam.Pool, l *ipam.Lease) error {
 			return fmt.Errorf("%w %s: it, or an address of it, is %s", ipam.ErrNotInPool, p.Name, note)
 		}
 	}
-	for _, other := range t.overlapping(l.Range()) {
+	for _, other := range t.Overlapping(l.Range()) {
 		if other.Addr != l.Addr || other.PrefixLen != l.PrefixLen {
 			return fmt.Errorf("%w: %s of it is %s by sandbox %q", ipam.ErrTaken, other.Text(), other.State, other.Sandbox)
 		}
@@ -283,17 +288,17 @@ func (t *tx) checkFormer(p *ipam.Pool, l *ipam.Lease) error {
 
 // poolOfFormer is poolFor of what a lease of another book had.
 func (t *tx) poolOfFormer(l *ipam.Lease) (*ipam.Pool, error) {
-	if t.at(l.Addr) == nil && t.wasOutside(l) {
-		return t.pool(l.PoolUID), nil
+	if t.At(l.Addr) == nil && t.wasOutside(l) {
+		return t.Pool(l.PoolUID), nil
 	}
-	return t.poolFor(l.Addr)
+	return t.PoolFor(l.Addr)
 }
 
 // wasOutside reports that a lease of another book can be a row of its own pool, which is in
 // this book, too, outside of it: as it was. On the gateway, which the host has, it cannot.
 func (t *tx) wasOutside(l *ipam.Lease) bool {
-	own := t.pool(l.PoolUID)
-	return own != nil && own.Outside(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.pools(), func(p *ipam.Pool) bool {
+	own := t.Pool(l.PoolUID)
+	return own != nil && own.Outside(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.Pools(), func(p *ipam.Pool) bool {
 		return p.UID != own.UID && ranges.Of(p.Prefix).Overlaps(l.Range())
 	})
 }
@@ -302,31 +307,31 @@ func (t *tx) wasOutside(l *ipam.Lease) bool {
 // state and generation, and has it remember their names. So what was sent to them before
 // stays old, a removed pool's too, and a configuration that has not changed changes
 // nothing. It returns why a pool is left out: it overlaps one before it, or is none.
-func (b *Book) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool, names []ipam.PoolName) (leftOut []error, err error) {
+func (b formers) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool, names []ipam.PoolName) (leftOut []error, err error) {
 	who.Reason = ipam.PoolCreated
-	err = b.writer.update(ctx, func(t *tx) error {
+	err = b.w.update(ctx, func(t *tx) error {
 		leftOut = nil
-		known := make(map[nameKey]*ipam.PoolName)
+		known := make(map[index.PoolKey]*ipam.PoolName)
 		for _, n := range names {
 			if n.Generation >= 0 && (n.Family == 4 || n.Family == 6) {
-				known[nameKeyOf(&n)] = &n
+				known[index.KeyOfName(&n)] = &n
 			}
 		}
 		for _, p := range pools {
-			n := known[poolKey(&p.PoolSpec)]
+			n := known[index.KeyOf(&p.PoolSpec)]
 			if err := t.canKeep(p); err != nil {
 				leftOut = append(leftOut, fmt.Errorf("pool %s (%s, uid %s): %w", p.Name, p.Prefix, p.UID, err))
-				if n == nil && p.Check() == nil && t.poolNamed(&p.PoolSpec) == nil {
+				if n == nil && p.Check() == nil && poolNamed(&t.View, &p.PoolSpec) == nil {
 					n = &ipam.PoolName{Name: p.Name, Family: p.Family()}
-					known[nameKeyOf(n)] = n
+					known[index.KeyOfName(n)] = n
 				}
 				if n != nil { // what was sent to it stays old, and the configuration may make it
 					n.Generation, n.Configured = max(n.Generation, p.Generation), ""
 				}
 				continue
 			}
-			delete(known, poolKey(&p.PoolSpec))
-			t.staged.stage(step{pool: p, name: n, change: t.poolChange(who, p)})
+			delete(known, index.KeyOf(&p.PoolSpec))
+			t.Stage(index.Step{Pool: p, Name: n, Change: t.poolChange(who, p)})
 		}
 		for _, n := range known {
 			t.stageName(who, n)
@@ -339,19 +344,19 @@ func (b *Book) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool, 
 func (t *tx) canKeep(p *ipam.Pool) error {
 	id, err := uuid.Parse(p.UID)
 	switch {
-	case err != nil || id.String() != p.UID || t.pool(p.UID) != nil:
+	case err != nil || id.String() != p.UID || t.Pool(p.UID) != nil:
 		return ipam.Invalid("pool.uid", "%.80q is no id of its own", p.UID)
 	case p.State != ipam.PoolActive && p.State != ipam.PoolDraining:
 		return ipam.Invalid("pool.state", "%.40q is neither active nor draining", p.State)
 	case p.Generation < 1:
 		return ipam.Invalid("generation", "%d is below 1", p.Generation)
-	case t.poolNamed(&p.PoolSpec) != nil:
+	case poolNamed(&t.View, &p.PoolSpec) != nil:
 		return ipam.Invalid("pool.name", "another one has it")
 	}
 	if err := p.Check(); err != nil {
 		return err
 	}
-	for _, other := range t.pools() {
+	for _, other := range t.Pools() {
 		if other.Prefix.Overlaps(p.Prefix) {
 			return &ipam.OverlapError{Spec: p.PoolSpec, Other: other}
 		}
@@ -364,12 +369,12 @@ func (t *tx) canKeep(p *ipam.Pool) error {
 // address that is quarantined for it. who.Reason and who.Note are not recorded; those of the
 // row stay. Errors: [ipam.ErrNotFound] (it has no row), [ipam.ErrNameTaken], [ipam.ErrState] (it has
 // another name), [ipam.FieldError].
-func (b *Book) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName) error {
-	if err := cmp.Or(ipam.CheckName("uid", n.UID), ipam.CheckInterface(n.Interface), checkHostName(n.Name)); err != nil {
+func (b formers) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName) error {
+	if err := cmp.Or(ipam.CheckName("uid", n.UID), ipam.CheckInterface(n.Interface), ipam.CheckHostName(n.Name)); err != nil {
 		return err
 	}
-	_, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
-		rows := t.rowsOf(linkOf(&n))
+	_, err := change(ctx, b.w, func(t *tx) (*ipam.Lease, error) {
+		rows := t.RowsOf(index.LinkOf(&n))
 		if len(rows) == 0 {
 			return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has no address for %s", n.Name, ipam.ErrNotFound, n.UID, n.Interface)
 		}
@@ -384,7 +389,7 @@ func (b *Book) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName) 
 		}
 		now, err := t.move(who, l, *l, evidence)
 		if err == nil {
-			t.staged.rename(given, nil)
+			t.Rename(given, nil)
 		}
 		return now, err
 	})

@@ -1,6 +1,7 @@
 package netdb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,19 +19,31 @@ import (
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
 	"github.com/ipamd/ipamd/netdb/group"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
 // A Book is an open lease book. All methods are safe for concurrent use.
 //
-// It is made of parts, each with fields of its own: the store is the file, the memory
+// It is made of parts, each with fields of its own: the store is the file, the index
 // what is in it, the writer makes commits, the history reads what was committed, and
-// the upkeep follows each commit. The verbs that change a lease are here: each is one
-// function of a transaction, in the file of its noun.
+// the upkeep follows each commit. The verbs that change a book are parts, too, one for each kind:
+// a verb is one function of a transaction, in the file of its noun.
 type Book struct {
-	*memory
+	*index.Reader
+	*index.Offers
+	*signal
 	*history
 	*upkeep
+
+	leases
+	releases
+	quarantines
+	pools
+	sleeps
+	slots
+	formers
+
 	store  *store
 	writer *writer
 	close  func() error
@@ -44,36 +57,28 @@ type Book struct {
 // the log is folded only into a book that is still in its place. It may be called again.
 func (b *Book) Close() error { return b.close() }
 
+// Now is the moment as the book dates it: the one to compare the book's own
+// stamps with.
+func (b *Book) Now() ipam.Stamp { return b.store.clock.Now() }
+
+// Lease returns the row with an id: [ipam.ErrGone] when it has ended, [ipam.ErrNotFound]
+// when the book never knew it, or has forgotten it.
+func (b *Book) Lease(id string) (*ipam.Lease, error) {
+	if l, is := b.Reader.Lease(id); is {
+		return l, nil
+	}
+	_, err := b.writer.past.ended(context.Background(), id)
+	return nil, err
+}
+
 // Epoch is new whenever earlier revisions can no longer be compared.
 func (b *Book) Epoch() string { return b.store.whose().Epoch }
 
-// change runs fn in a transaction and returns what it returned, once that is durable.
-func change[T any](ctx context.Context, w *writer, fn func(*tx) (T, error)) (out T, err error) {
-	err = w.update(ctx, func(t *tx) (err error) {
-		out, err = fn(t)
-		return err
-	})
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return out, nil
-}
-
-// changeLease is change of the row with an id.
-func (b *Book) changeLease(ctx context.Context, id string, fn func(*tx, *ipam.Lease) (*ipam.Lease, error)) (*ipam.Lease, error) {
-	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
-		l := t.lease(id)
-		if l == nil {
-			return nil, errEnded
-		}
-		return fn(t, l)
-	})
-	if err == errEnded {
-		_, err = b.ended(ctx, id)
-	}
-	return l, err
-}
+// A Candidate is an address that is offered to a caller; an Unreadable row is reported and skipped.
+type (
+	Candidate  = index.Candidate
+	Unreadable = index.Unreadable
+)
 
 // Info describes the file.
 type Info struct {
@@ -114,31 +119,33 @@ func (b *Book) Info() Info {
 	grows := b.growing()
 	i.Growing, i.GrowingSince = grows.Why, grows.Since
 	i.ClockSince, i.Clock = s.clock.Oddity()
-	b.mu.RLock()
-	commits := b.commits
-	i.Unreadable = slices.Clone(b.idx.broken)
-	b.mu.RUnlock()
-	i.CommitP50, i.CommitP99 = commits.quantiles()
+	i.Unreadable = b.Unreadable()
+	i.CommitP50, i.CommitP99 = b.writer.times.quantiles()
 	return i
 }
 
 // durations remembers the last 256.
 type durations struct {
+	mu   sync.Mutex
 	ring [256]time.Duration
 	n    int
 }
 
 func (d *durations) add(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.ring[d.n%len(d.ring)] = t
 	d.n++
 }
 
 func (d *durations) quantiles() (p50, p99 time.Duration) {
-	n := min(d.n, len(d.ring))
+	d.mu.Lock()
+	n, ring := min(d.n, len(d.ring)), d.ring
+	d.mu.Unlock()
 	if n == 0 {
 		return 0, 0
 	}
-	sorted := slices.Sorted(slices.Values(d.ring[:n]))
+	sorted := slices.Sorted(slices.Values(ring[:n]))
 	return sorted[n/2], sorted[n*99/100]
 }
 
@@ -196,7 +203,7 @@ func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) 
 type opening struct {
 	*store
 	file *sqlite.Opening
-	idx  *index // once it is read
+	idx  *index.Index // once it is read
 }
 
 func open(path string, opts Options) (*Book, error) {
@@ -208,17 +215,18 @@ func open(path string, opts Options) (*Book, error) {
 	if err := o.open(); err != nil {
 		return nil, errors.Join(file.Refuse(err), s.sql.close(), s.Close())
 	}
-	m := &memory{opts: s.opts, clock: clock, idx: o.idx}
-	m.nameCount.Store(o.idx.rev)
-	h := &history{store: s, memory: m}
-	w := &writer{store: s, memory: m, opts: s.opts, clock: clock, staged: newOverlay()}
+	h := &history{store: s, index: o.idx}
+	w := &writer{store: s, index: o.idx, past: h, opts: s.opts, clock: clock, staged: o.idx.Batch()}
 	w.group = group.New(w, ipam.ErrClosed)
-	u := &upkeep{store: s, memory: m, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.rev + pruneEvery}
+	u := &upkeep{store: s, index: o.idx, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.Rev() + pruneEvery}
 	w.upkeep = u
-	return &Book{memory: m, history: h, upkeep: u, store: s, writer: w, close: sync.OnceValue(func() error {
-		w.group.Close()
-		return s.shut()
-	})}, nil
+	offers := o.idx.Offers(clock.Now)
+	return &Book{Reader: &o.idx.Reader, Offers: offers, signal: &w.signal, history: h, upkeep: u,
+		leases: leases{w}, releases: releases{w, offers}, quarantines: quarantines{w}, pools: pools{w},
+		sleeps: sleeps{w}, slots: slots{w}, formers: formers{w}, store: s, writer: w, close: sync.OnceValue(func() error {
+			w.group.Close()
+			return s.shut()
+		})}, nil
 }
 
 // Options opens a book. The zero of each is refused unless it says otherwise.
@@ -262,6 +270,7 @@ func (o *Options) check() error {
 	if o.meet == nil {
 		o.meet = func(string) {}
 	}
+	o.mostTombs = cmp.Or(o.mostTombs, MaxTombstones)
 	if o.schema == nil {
 		o.schema = migrations.All()
 	}
@@ -280,6 +289,11 @@ func (o *Options) check() error {
 		return ipam.Invalid("changes kept", "neither count (%d) nor age (%v) may be zero", o.KeepChanges, o.KeepFor)
 	}
 	return nil
+}
+
+// index is what the index of a book needs of them.
+func (o *Options) index() *index.Options {
+	return &index.Options{QuarantineShare: o.QuarantineShare, MostFreed: cmp.Or(o.mostFreed, index.MostFreed), Meet: o.meet}
 }
 
 // lookWithin bounds a look at a book that is only read: it may be any user's. A daemon
@@ -310,7 +324,7 @@ func (o *opening) open() error {
 	if err := o.file.RenewLog(); err != nil {
 		return err
 	}
-	return o.file.OpenMark(o.whose().Epoch, o.idx.rev)
+	return o.file.OpenMark(o.whose().Epoch, o.idx.Rev())
 }
 
 // accept looks at the book without writing a byte, reads it into memory,

@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -23,34 +23,38 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Invariant + ": " + v.Detail }
 
-// The invariants that Check walks, by name.
+// The invariants that Check walks, by name: of the file, and of what is in memory beside it.
 const (
-	FileIsWhole        = "file-is-whole"        // SQLite's integrity and foreign key checks
-	RowsAreReadable    = "rows-are-readable"    // every row means something to this build
-	OneLeasePerOwner   = "one-lease-per-owner"  // one open lease per (pool, uid, interface)
-	AddressInPool      = "address-in-pool"      // a row's address lies in its own pool's prefix, or in none
-	WithheldHasNoRow   = "withheld-has-no-row"  // what a removed pool left withheld has no row, and no pool would give it
-	PoolsAreApart      = "pools-are-apart"      // no two pools' prefixes overlap
-	MemoryEqualsTable  = "memory-equals-table"  // the index is what loading anew would give
-	CountsEqualRecount = "counts-equal-recount" // per pool and state
-	FreeIsTheRest      = "free-is-the-rest"     // usable = free + kept + rows + offered + unreadable
-	CoolingIsQueued    = "cooling-is-queued"    // every cooling row that may be given again is in the queue, in revision order
-	FreedIsQueued      = "freed-is-queued"      // what became free is queued as the history has it
-	RowsHaveTheirLast  = "rows-have-their-last" // a row is what the last change of its address made it
-	RowsAreAsRecorded  = "rows-are-as-recorded" // and every column of it is as that change recorded it
-	NothingIsMissing   = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
-	HistoryIsAChain    = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
-	NamesHaveLeases    = "names-have-leases"    // a host interface name that is leased is that of an interface with a row
-	PrefixesAreApart   = "prefixes-are-apart"   // no row leases an address that another one leases, too
-	SleepsHaveLeases   = "sleeps-have-leases"   // what is recorded of a sleep is of an open lease
-	SlotsHaveLeases    = "slots-have-leases"    // a slot is of a lease that is held: its pool's until it is claimed
-	RevisionsCount     = "revisions-count"      // no row is newer than the newest change
+	FileIsWhole       = "file-is-whole"        // SQLite's integrity and foreign key checks
+	RowsAreReadable   = "rows-are-readable"    // every row means something to this build
+	RowsHaveTheirLast = "rows-have-their-last" // a row is what the last change of its address made it
+	RowsAreAsRecorded = "rows-are-as-recorded" // and every column of it is as that change recorded it
+	NothingIsMissing  = "nothing-is-missing"   // the book reaches the last revision that was acknowledged
+	HistoryIsAChain   = "history-is-a-chain"   // an address's change starts where the one before ended, but for the adoption of one whose row was lost
+	RevisionsCount    = "revisions-count"      // no row is newer than the newest change
+)
+
+// Those of what is in memory.
+const (
+	OneLeasePerOwner   = index.OneLeasePerOwner
+	AddressInPool      = index.AddressInPool
+	WithheldHasNoRow   = index.WithheldHasNoRow
+	PoolsAreApart      = index.PoolsAreApart
+	PrefixesAreApart   = index.PrefixesAreApart
+	CountsEqualRecount = index.CountsEqualRecount
+	FreeIsTheRest      = index.FreeIsTheRest
+	CoolingIsQueued    = index.CoolingIsQueued
+	FreedIsQueued      = index.FreedIsQueued
+	MemoryEqualsTable  = index.MemoryEqualsTable
+	NamesHaveLeases    = index.NamesHaveLeases
+	SleepsHaveLeases   = index.SleepsHaveLeases
+	SlotsHaveLeases    = index.SlotsHaveLeases
 )
 
 // Check walks every invariant of the book and of what is in memory, and
 // returns what is broken. It holds up changes while it runs.
 func (b *Book) Check(ctx context.Context) ([]Violation, error) {
-	c := &checker{store: b.store, mem: b.memory, conn: b.store.Conn}
+	c := &checker{store: b.store, mem: b.writer.index, conn: b.store.Conn}
 	if !b.store.opts.ReadOnly {
 		return change(ctx, b.writer, func(*tx) ([]Violation, error) { return c.all(ctx) })
 	}
@@ -64,7 +68,7 @@ func (b *Book) Check(ctx context.Context) ([]Violation, error) {
 
 type checker struct {
 	store *store
-	mem   *memory
+	mem   *index.Index
 	conn  *sql.Conn // reads the file as mem has it
 	found []Violation
 }
@@ -81,11 +85,11 @@ func (c *checker) all(ctx context.Context) ([]Violation, error) {
 	if err != nil {
 		return nil, c.store.Classify("check", err)
 	}
-	for _, u := range fresh.broken {
+	for _, u := range fresh.Unreadable() {
 		c.broken(RowsAreReadable, "%q: %s", u.Row, u.Reason)
 	}
-	c.owners(fresh)
-	c.memory(fresh)
+	c.mem.Check(fresh, c.broken)
+	c.rows(fresh)
 	if c.store.lost > 0 && c.store.opts.ReadOnly {
 		c.broken(NothingIsMissing, "%s", c.store.restored)
 	}
@@ -114,7 +118,7 @@ func (c *checker) file(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) history(ctx context.Context, x *index) error {
+func (c *checker) history(ctx context.Context, x *index.Index) error {
 	last, sums := make(map[netip.Addr]ipam.Change), make(map[netip.Addr]int64)
 	var oldest, newest int64
 	if err := sqlite.Each(ctx, c.conn, `SELECT `+changeColumns+`, row_sum FROM changes ORDER BY rev`, func(s sqlite.Scanner) error {
@@ -139,13 +143,14 @@ func (c *checker) history(ctx context.Context, x *index) error {
 	}); err != nil {
 		return err
 	}
+	unreadable := x.Unreadable()
 	for a, ch := range last {
-		l := x.byAddr.at(a)
+		l, _ := x.At(a)
 		if l != nil && l.Addr != a {
 			l = nil // a delegated prefix that it lies in has changes of its own
 		}
 		switch {
-		case l == nil && ch.To != ipam.Free && !slices.ContainsFunc(x.broken, func(u Unreadable) bool { return slices.Contains(u.addrs, a) }):
+		case l == nil && ch.To != ipam.Free && !slices.ContainsFunc(unreadable, func(u Unreadable) bool { return slices.Contains(u.Addrs, a) }):
 			c.broken(RowsHaveTheirLast, "%s has no row, revision %d made it %s", a, ch.Rev, ch.To)
 		case l != nil && (l.State != ch.To || l.ID != ch.LeaseID || l.Rev != ch.Rev):
 			c.broken(RowsHaveTheirLast, "%s is %s at %d, revision %d made it %s", a, l.State, l.Rev, ch.Rev, ch.To)
@@ -153,7 +158,8 @@ func (c *checker) history(ctx context.Context, x *index) error {
 			c.broken(RowsAreAsRecorded, "%s is not as revision %d made it: %s", a, ch.Rev, edited(l, ch))
 		}
 	}
-	for l := range x.byAddr.all() {
+	rows, _ := x.Leases()
+	for _, l := range rows {
 		if _, ok := last[l.Addr]; !ok && l.Rev >= oldest {
 			c.broken(RowsHaveTheirLast, "%s is %s, no change made it so", l.Addr, l.State)
 		}
@@ -236,12 +242,13 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 	}
 	var schema int
 	err = conn.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&schema) // from here on it reads this revision
-	c.mem, out.Epoch = b.memory.copied(), b.store.whose().Epoch
+	c.mem, out.Epoch = b.writer.index.Copy(), b.store.whose().Epoch
 	b.writer.group.Unlock()
 	if err != nil {
 		return out, b.store.Classify("check", err)
 	}
-	out.Rows, out.Rev = c.mem.idx.byAddr.len(), c.mem.idx.rev
+	rows, rev := c.mem.Leases()
+	out.Rows, out.Rev = len(rows), rev
 	switch out.Found, err = c.all(ctx); {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("check the book: %w", ctx.Err())
@@ -249,24 +256,4 @@ func (b *Book) CheckNow(ctx context.Context) (out Checked, err error) {
 		out.Found, err = append(c.found, Violation{FileIsWhole, err.Error()}), nil
 	}
 	return out, err
-}
-
-// copied returns a copy that no commit changes. For the lock holder of the [writer].
-func (m *memory) copied() *memory {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := *m.idx
-	x.byAddr = x.byAddr.snapshot()
-	x.hostNames, x.hostNameOf = maps.Clone(x.hostNames), maps.Clone(x.hostNameOf)
-	x.sleeps = maps.Clone(x.sleeps)
-	x.slots = maps.Clone(x.slots)
-	x.tombs, x.names, x.withheld = maps.Clone(x.tombs), maps.Clone(x.names), maps.Clone(x.withheld)
-	x.byID, x.byUID, x.stones = nil, nil, nil // they are not compared
-	x.order, x.pools = nil, make(map[string]*poolIndex, len(m.idx.pools))
-	for _, pi := range m.idx.order {
-		p := pi.copied()
-		x.order, x.pools[p.pool.UID] = append(x.order, p), p
-	}
-	x.broken = slices.Clone(x.broken)
-	return &memory{opts: m.opts, clock: m.clock, idx: &x}
 }

@@ -16,23 +16,23 @@
 //
 // # Parts
 //
-// A [Book] is put together from five parts, and its verbs are functions of a
-// transaction (tx):
+// A [Book] is put together from parts:
 //
 //	store    the file, which package sqlite keeps open, and whose book it is
-//	memory   the same rows in memory, and which addresses are offered to callers
+//	index    the same rows in memory, and which addresses are offered to callers: package index
 //	writer   commits; package group has a caller that waits for one make it for all that wait
 //	history  what the file has of the past, on connections of its own
 //	upkeep   what follows a commit: fold the log, prune the history; and Retry
+//	verbs    leases, releases, quarantines, pools, sleeps, slots, formers: each in its file
 //
-// An opening makes a store and reads the first index; a checker reads.
+// A verb is a function of a transaction (tx), which stages what changes. What it stages, the store
+// writes, and once that is durable the index applies it. An opening makes a store and reads the first index; a checker reads.
 //
 // No part has a goroutine of its own. The caller that holds the writer's lock commits.
 // Only the lock holder uses the writing connection, its statements, the mark, the
-// overlay and the fields of upkeep, and only it changes the memory's index, under
-// memory.mu. So it reads the index without memory.mu, and all others with it.
+// batch and the fields of upkeep, and only it changes the index.
 //
-// Locks are taken in this order: the writer's lock, memory.mu, and last those of the
+// Locks are taken in this order: the writer's lock, that of the index, and last those of the
 // clock, the queue and the signal, which call nothing. The locks of history (lasts,
 // conflicts) are never taken under the writer's: no commit waits for a reader.
 //

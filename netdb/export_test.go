@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/migrations"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -137,10 +137,9 @@ func (b *Book) Waiting() int {
 }
 
 // Tombstones is how many are in memory, where they stand or not.
-func Tombstones(b *Book) int {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return len(b.idx.tombs)
+func Tombstones(b *Book) (n int) {
+	b.writer.index.Preview(func(v *index.View) { n, _ = v.Tombstones() })
+	return n
 }
 
 // LogPages is how many pages the log has.
@@ -154,20 +153,12 @@ func LogPages(ctx context.Context, b *Book) (int, error) {
 }
 
 // Cancelled reports whether a tombstone of a sandbox's attempt stands.
-func (m *memory) Cancelled(uid string, attempt int64) bool {
-	now := m.clock.Now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	stone := m.idx.tombs[uid]
-	return stone.attempt >= attempt && now.Since(stone.at) < m.opts.Tombstone
+func (b *Book) Cancelled(uid string, attempt int64) (stands bool) {
+	b.writer.index.Preview(func(v *index.View) {
+		stands = (&tx{Batch: &index.Batch{View: *v}, opts: b.store.opts, now: b.Now()}).cancelled(uid, attempt)
+	})
+	return stands
 }
 
-// Entries is how much memory has of a pool beside its rows: ranges, queues and counts.
-func Entries(b *Book, uid string) int {
-	pi := b.memory.idx.pools[uid]
-	return b.memory.idx.byAddr.len() + pi.free.Ranges() + pi.freed.Len() + pi.away.Len() + pi.cooling.Len() + pi.spent.Len() +
-		len(pi.own) + len(pi.offers) + len(pi.blocked) + len(pi.prefixes) + len(pi.offeredPrefixes)
-}
-
-// Text is the address or the delegated prefix.
-func (c *Candidate) Text() string { return ipam.TextOf(c.Addr, c.PrefixLen) }
+// Entries is how much memory has of a pool and of its rows.
+func Entries(b *Book, uid string) int { return b.writer.index.Entries(uid) }

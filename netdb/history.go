@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -20,7 +21,7 @@ import (
 // has found it remembers, because an index for it would be paid for by every commit.
 type history struct {
 	store     *store
-	memory    *memory
+	index     *index.Index
 	lasts     lasts
 	conflicts conflicts
 }
@@ -86,7 +87,7 @@ func (h *history) read(ctx context.Context, q sqlite.Querier, clause string, arg
 //
 // A gap that pruning left is an [ipam.PrunedError].
 func (h *history) Changes(ctx context.Context, since int64, limit int) ([]ipam.Change, error) {
-	upTo := h.memory.Rev()
+	upTo := h.index.Rev()
 	if since >= upTo {
 		return nil, nil
 	}
@@ -206,7 +207,7 @@ func (h *history) LastConflict(ctx context.Context) (*ipam.Change, error) {
 	m := &h.conflicts
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	upTo := h.memory.Rev()
+	upTo := h.index.Rev()
 	found, err := h.read(ctx, h.store.Reader(), `WHERE rev = coalesce((SELECT rev FROM changes
 		WHERE rev > ?1 AND (to_state = 'quarantined' AND reason = ?2 OR reason = ?4) ORDER BY rev DESC LIMIT 1), ?3)`, m.upTo, ipam.SeenOnWire, m.last, ipam.ConflictSeen)
 	if err != nil {

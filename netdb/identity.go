@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
 
 // An identity says of when a book is. It is set while the book is opened.
@@ -72,7 +73,7 @@ func (b *Book) TakeOver(ctx context.Context, who ipam.Who, epoch string) error {
 			return fmt.Errorf("adopt the book: %w: its epoch is %s, not %s", ipam.ErrStale, was.Epoch, epoch)
 		case t.store.foreign() == nil:
 			return fmt.Errorf("adopt the book: %w: it is this runner's already", ipam.ErrState)
-		case len(t.staged.steps) > 0:
+		case len(t.Steps()) > 0:
 			return fmt.Errorf("adopt the book: %w: it is being adopted", ipam.ErrState)
 		}
 		is := b.Successor()
@@ -84,7 +85,7 @@ func (b *Book) TakeOver(ctx context.Context, who ipam.Who, epoch string) error {
 			{"was": was.Epoch, "is": is.Epoch, "why": "it was adopted"},
 			{"was": was.RunnerUID, "is": is.RunnerUID, "why": "its runner"},
 			{"was": was.MachineID, "is": is.MachineID, "why": "its machine"}})
-		t.staged.stage(step{holding: &is, change: c})
+		t.Stage(index.Step{Holding: &is, Change: c})
 		return nil
 	})
 }
@@ -174,7 +175,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway 
 		return ipam.Invalid("runtime id", "is empty")
 	}
 	return b.writer.update(ctx, func(t *tx) error {
-		was := cmp.Or(t.staged.runtime, t.idx.runtime)
+		was := t.Runtime()
 		if was == id {
 			return nil
 		}
@@ -188,7 +189,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway 
 		}
 		c := t.change(ipam.OfBook, who)
 		c.Evidence = asJSON([]map[string]string{{"was": was, "is": id}})
-		t.staged.stage(step{runtime: id, change: c})
+		t.Stage(index.Step{Runtime: id, Change: c})
 		return nil
 	})
 }
@@ -196,12 +197,9 @@ func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway 
 // records reports whether any lease that is open or releasing records a
 // container.
 func (t *tx) records() bool {
-	for _, layer := range []map[string]*ipam.Lease{t.staged.ids, t.idx.byID} {
-		for id := range layer {
-			l := t.lease(id)
-			if l != nil && (l.State.Open() || l.State == ipam.Releasing) && len(l.Containers) > 0 {
-				return true
-			}
+	for l := range t.Rows() {
+		if (l.State.Open() || l.State == ipam.Releasing) && len(l.Containers) > 0 {
+			return true
 		}
 	}
 	return false

@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
+
+// leases are the verbs of a lease's owner: from its reservation to the pauses of its sandbox.
+type leases struct{ w *writer }
 
 // A Reservation asks for one address that was picked before.
 type Reservation struct {
@@ -48,7 +52,7 @@ func (r *Reservation) Check() error {
 		return ipam.Invalid("uid", "%.80q begins as those of ipamd's own leases do: choose another", r.UID)
 	}
 	if r.Naming.Want != "" {
-		if err := checkHostName(r.Naming.Want); err != nil {
+		if err := ipam.CheckHostName(r.Naming.Want); err != nil {
 			return err
 		}
 	}
@@ -65,13 +69,13 @@ func (r *Reservation) Check() error {
 //
 // Errors: [ipam.OwnedError] (the owner has a lease), [ipam.ErrCancelled], [ipam.ErrTaken],
 // [ipam.FieldError], whatever Unseen returned, and those of the file.
-func (b *Book) Reserve(ctx context.Context, who ipam.Who, rs ...Reservation) ([]*ipam.Lease, error) {
+func (b leases) Reserve(ctx context.Context, who ipam.Who, rs ...Reservation) ([]*ipam.Lease, error) {
 	for i := range rs {
 		if err := rs[i].Check(); err != nil {
 			return nil, err
 		}
 	}
-	return change(ctx, b.writer, func(t *tx) ([]*ipam.Lease, error) {
+	return change(ctx, b.w, func(t *tx) ([]*ipam.Lease, error) {
 		out := make([]*ipam.Lease, len(rs))
 		for i, r := range rs {
 			l, err := t.reserve(who, r)
@@ -92,27 +96,30 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 	now := ipam.Lease{
 		Addr: r.Candidate.Addr, PrefixLen: r.Candidate.PrefixLen, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: ipam.Reserved,
 		Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface, Attempt: r.Attempt,
-		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence, Cut: r.Candidate.cut,
+		BindWithin: r.BindWithin, Labels: r.Labels, Evidence: r.Evidence, Cut: r.Candidate.Cut,
 	}
 	if t.cancelled(r.UID, r.Attempt) {
 		return nil, fmt.Errorf("sandbox %q, attempt %d: %w", r.Sandbox, r.Attempt, ipam.ErrCancelled)
 	}
-	if p := t.pool(pool.UID); p == nil || p.State == ipam.PoolDraining || p.Outside(&now) != "" || !reachesLike(&p.PoolSpec, pool) {
+	p := t.Pool(pool.UID)
+	if p == nil || p.State == ipam.PoolDraining || p.Outside(&now) != "" || !reachesLike(&p.PoolSpec, pool) {
 		return nil, fmt.Errorf("address %s: %w", now.Text(), ipam.ErrPoolChanged)
 	}
-	if held := t.open(now.Owner()); held != nil {
+	if held := t.Open(now.Owner()); held != nil {
 		return nil, &ipam.OwnedError{Lease: held}
 	}
-	old := t.at(now.Addr)
-	if now.PrefixLen != 0 {
-		var err error
-		if old, err = t.reservePrefix(who, r.Candidate); err != nil {
+	old, ends, err := t.Still(r.Candidate)
+	if err != nil {
+		return nil, err
+	}
+	rested := who
+	rested.Reason = ipam.Rested
+	for _, l := range ends {
+		if _, err := t.setState(rested, l, ipam.Free, nil); err != nil {
 			return nil, err
 		}
-	} else if revOf(old) != r.Candidate.rev || old != nil && old.PrefixLen != 0 { // it was free or cooled as it was picked, alone, and is so still
-		return nil, fmt.Errorf("address %s: %w", now.Addr, ipam.ErrTaken)
 	}
-	if err := t.refuses(now.PoolUID, now.Range(), r.Sandbox); err != nil {
+	if err := checkKept(p, now.Range(), r.Sandbox); err != nil {
 		return nil, err
 	}
 	if r.Unseen != nil {
@@ -126,7 +133,7 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 	}
 	l, err := t.move(who, old, now, r.Evidence)
 	if err == nil && given != nil {
-		t.staged.rename(given, nil)
+		t.Rename(given, nil)
 	}
 	if err == nil && r.Slot != nil {
 		err = t.reserveSlot(l, r.Slot)
@@ -143,11 +150,11 @@ func reachesLike(s *ipam.PoolSpec, p *ipam.Pool) bool {
 // Name leases a host interface name beside an open lease that has none. Where it has one
 // that fits, nothing is written. Errors: [ipam.ErrState] (it has another one, or was released),
 // [ipam.ErrNameTaken], [ipam.FieldError].
-func (b *Book) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*ipam.Lease, error) {
-	if err := checkHostName(n.Want); err != nil {
+func (b leases) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*ipam.Lease, error) {
+	if err := ipam.CheckHostName(n.Want); err != nil {
 		return nil, err
 	}
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if !l.State.Open() {
 			return nil, fmt.Errorf("name a link of %s: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 		}
@@ -157,7 +164,7 @@ func (b *Book) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*ip
 		}
 		now, err := t.move(who, l, *l, nil)
 		if err == nil {
-			t.staged.rename(given, nil)
+			t.Rename(given, nil)
 		}
 		return now, err
 	})
@@ -169,8 +176,8 @@ func (b *Book) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*ip
 // so that a late cancel of a lower one leaves the lease alone. Where there is
 // nothing to note nothing is written, and the lease comes back as every change
 // before has left it. One that was released is [ipam.ErrState].
-func (b *Book) Renew(ctx context.Context, who ipam.Who, id string, attempt int64, within time.Duration) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b leases) Renew(ctx context.Context, who ipam.Who, id string, attempt int64, within time.Duration) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if t.cancelled(l.UID, attempt) {
 			return nil, fmt.Errorf("sandbox %q, attempt %d: %w", l.Sandbox, attempt, ipam.ErrCancelled)
 		}
@@ -189,22 +196,12 @@ func (b *Book) Renew(ctx context.Context, who ipam.Who, id string, attempt int64
 	})
 }
 
-// refuses returns an [ipam.KeptError] when a pool, as this batch leaves it, keeps an address of
+// checkKept returns an [ipam.KeptError] when a pool keeps an address of
 // a range for another than a sandbox, or one of a delegated prefix for any.
-func (t *tx) refuses(poolUID string, r ipam.Range, sandbox string) error {
-	pi := t.idx.pools[poolUID]
-	if pi == nil {
-		return nil
-	}
-	spec := &pi.pool.PoolSpec
-	for _, s := range t.staged.steps {
-		if s.pool != nil && s.pool.UID == poolUID {
-			spec = &s.pool.PoolSpec
-		}
-	}
-	for _, k := range spec.Kept {
+func checkKept(p *ipam.Pool, r ipam.Range, sandbox string) error {
+	for _, k := range p.Kept {
 		if r.Contains(k.Address) && (k.Sandbox != sandbox || r.From != r.To) {
-			return &ipam.KeptError{Addr: k.Address, Pool: spec.Name, Sandbox: k.Sandbox}
+			return &ipam.KeptError{Addr: k.Address, Pool: p.Name, Sandbox: k.Sandbox}
 		}
 	}
 	return nil
@@ -250,25 +247,25 @@ func sameUse(l, other *ipam.Lease) bool {
 // it changed since, the answer is [ipam.StaleError]. A request that would change
 // nothing succeeds whatever ifRev is, so that a caller who lost the reply may
 // repeat it.
-func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {
+func (b leases) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) { return t.bind(who, l, ifRev, n) })
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) { return t.bind(who, l, ifRev, n) })
 }
 
 // BindEach is [Book.Bind] of several leases by one binding, all of them or none. ifRev, where it
 // is not 0, is of the first.
-func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, n ipam.Binding) ([]*ipam.Lease, error) {
+func (b leases) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, n ipam.Binding) ([]*ipam.Lease, error) {
 	if err := n.Check(); err != nil {
 		return nil, err
 	}
 	var ended string
-	out, err := change(ctx, b.writer, func(t *tx) ([]*ipam.Lease, error) {
+	out, err := change(ctx, b.w, func(t *tx) ([]*ipam.Lease, error) {
 		var out []*ipam.Lease
 		seen := ifRev
 		for _, id := range ids {
-			l := t.lease(id)
+			l := t.Lease(id)
 			if l == nil {
 				ended = id
 				return nil, errEnded
@@ -282,7 +279,7 @@ func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev i
 		return out, nil
 	})
 	if err == errEnded {
-		_, err = b.ended(ctx, ended)
+		_, err = b.w.past.ended(ctx, ended)
 	}
 	if err != nil {
 		return nil, err
@@ -295,7 +292,7 @@ func (t *tx) bind(who ipam.Who, l *ipam.Lease, ifRev int64, n ipam.Binding) (*ip
 	if err := recordBinding(&now, n); err != nil {
 		return nil, err
 	}
-	if has := t.named(n.HostInterface); has != nil && linkOf(has) != (link{l.UID, l.Interface}) {
+	if has := t.HostNamed(n.HostInterface); has != nil && index.LinkOf(has) != (index.Link{UID: l.UID, Interface: l.Interface}) {
 		return nil, fmt.Errorf("bind %s to host interface %s: %w: sandbox uid %q leased that name for %s", l.Addr, n.HostInterface, ipam.ErrNameTaken, has.UID, has.Interface)
 	}
 	if l.State == ipam.Reserved {
@@ -316,24 +313,24 @@ func (t *tx) bind(who ipam.Who, l *ipam.Lease, ifRev int64, n ipam.Binding) (*ip
 // How a caller paused it before does not count any more, nor does a flight that is under way: a
 // mode that is not this pause's may say that a sandbox stood still in memory, and so is gone with
 // its boot. A reconciler that finds it paused leaves what is recorded.
-func (b *Book) Pause(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
+func (b leases) Pause(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
 	return b.pause(ctx, who, id, ifRev, ipam.Paused)
 }
 
 // Resume marks a paused lease as bound again. ifRev is as of [Book.Bind].
-func (b *Book) Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
+func (b leases) Resume(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
 	return b.pause(ctx, who, id, ifRev, ipam.Bound)
 }
 
-func (b *Book) pause(ctx context.Context, who ipam.Who, id string, ifRev int64, want ipam.State) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b leases) pause(ctx context.Context, who ipam.Who, id string, ifRev int64, want ipam.State) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if l.State != ipam.Bound && l.State != ipam.Paused {
 			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, want, ipam.ErrState, l.State)
 		}
 		now := *l
 		now.State = want
 		note := t.note
-		if l.State == ipam.Paused && want == ipam.Paused && who.Actor != ipam.ByReconciler && t.sleep(id) != nil {
+		if l.State == ipam.Paused && want == ipam.Paused && who.Actor != ipam.ByReconciler && t.Sleep(id) != nil {
 			note = t.noteAnew
 		}
 		next, err := note(who, l, now, ifRev)
@@ -343,7 +340,7 @@ func (b *Book) pause(ctx context.Context, who ipam.Who, id string, ifRev int64, 
 		case who.Actor == ipam.ByReconciler: // it has seen the tasks stand still
 			t.setStill(l.ID)
 		default:
-			t.endSleep(l.ID)
+			t.EndSleep(l.ID)
 		}
 		return next, err
 	})

@@ -1,14 +1,12 @@
 package netdb
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/ipamd/ipamd/ipam"
-	"github.com/ipamd/ipamd/netdb/free"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -16,185 +14,161 @@ import (
 // all of them were deleted by hand, no row's revision is used again.
 const lastRev = `coalesce((SELECT max(rev) FROM changes), (SELECT max(rev) FROM leases), 0)`
 
-func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index, error) {
-	x := newIndex()
-	x.mostFreed = cmp.Or(s.opts.mostFreed, x.mostFreed)
-	x.mostTombs = cmp.Or(s.opts.mostTombs, x.mostTombs)
-	if err := q.QueryRowContext(ctx, `SELECT runtime_id, `+lastRev+` FROM book`).Scan(&x.runtime, &x.rev); err != nil {
+// A loading reads the rows of a book into an index.
+type loading struct{ *index.Builder }
+
+func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index.Index, error) {
+	var rev int64
+	var runtime string
+	if err := q.QueryRowContext(ctx, `SELECT runtime_id, `+lastRev+` FROM book`).Scan(&runtime, &rev); err != nil {
 		return nil, err
 	}
+	l := loading{index.NewBuilder(s.opts.index(), rev, runtime)}
 	for _, read := range []struct {
 		query string
 		row   func(sqlite.Scanner) error
 	}{
-		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, x.readPool},
-		{`SELECT ` + leaseColumns + ` FROM leases`, x.readLease},
-		{`SELECT ` + withheldColumns + ` FROM withheld`, x.readWithheld},
-		{readPoolNames, x.readName},
-		{readTombs, x.readTomb},
-		{readHostNames, x.readHostName},
-		{readSleeps, x.readSleep},
-		{readSlots, x.readSlot},
-		// The newest come first, so that what is left out became free before all that is queued.
-		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, x.readFreed},
+		{`SELECT ` + poolColumns + ` FROM pools ORDER BY uid`, l.pool},
+		{`SELECT ` + leaseColumns + ` FROM leases`, l.lease},
+		{`SELECT ` + withheldColumns + ` FROM withheld`, l.withheld},
+		{readPoolNames, l.name},
+		{readTombs, l.tomb},
+		{readHostNames, l.hostName},
+		{readSleeps, l.sleep},
+		{readSlots, l.slot},
+		{`SELECT rev, pool_uid, address FROM changes WHERE to_state = 'free' ORDER BY rev DESC`, l.freed},
 	} {
 		if err := sqlite.Each(ctx, q, read.query, read.row); err != nil {
 			return nil, err
 		}
 	}
-	return x, x.readCursors(ctx, q)
+	if err := sqlite.Each(ctx, q, readGiven, l.given, l.Rev()-givenDepth); err != nil {
+		return nil, err
+	}
+	return l.Index(), nil
 }
 
-func (x *index) readPool(s sqlite.Scanner) error {
+func (l loading) pool(s sqlite.Scanner) error {
 	p, err := scanPool(s)
 	if err != nil {
 		return fmt.Errorf("%w: a pool: %w", ErrDamaged, err)
 	}
-	x.addPool(p)
+	l.Pool(p)
 	return nil
 }
 
-func (x *index) readLease(s sqlite.Scanner) error {
-	l, named, err := scanLease(s)
-	if err == nil && len(x.byAddr.overlapping(l.Range())) > 0 {
-		err = fmt.Errorf("another row leases an address of %s", l.Text())
-	}
-	if err == nil && x.pools[l.PoolUID] == nil {
-		err = errors.New("its pool " + l.PoolUID + " is unknown")
-	}
-	if err == nil && x.byID[l.ID] != nil {
-		err = fmt.Errorf("its id %s is that of %s", l.ID, x.byID[l.ID].Addr)
+func (l loading) lease(s sqlite.Scanner) error {
+	row, named, err := scanLease(s)
+	if err == nil {
+		err = l.Lease(row)
 	}
 	if err != nil {
 		pool := ""
-		if l != nil {
-			pool = l.PoolUID
+		if row != nil {
+			pool = row.PoolUID
 		}
-		x.unreadable(named, pool, err)
-		return nil
+		l.unreadable(named, pool, err)
 	}
-	l.Pool = x.pools[l.PoolUID].pool.Name
-	x.rev = max(x.rev, l.Rev)
-	x.apply(nil, l, l.Rev)
 	return nil
 }
 
-func (x *index) readTomb(s sqlite.Scanner) error {
+func (l loading) tomb(s sqlite.Scanner) error {
 	uid, t, err := scanTomb(s)
 	if err == nil {
-		x.bury(uid, t)
+		l.Tombstone(uid, t)
 	}
 	return err
 }
 
-// readFreed queues an address that became free, as far as the queues have room.
-func (x *index) readFreed(s sqlite.Scanner) error {
+func (l loading) freed(s sqlite.Scanner) error {
 	var rev int64
 	var uid, addr string
 	if err := s.Scan(&rev, &uid, &addr); err != nil {
 		return err
 	}
-	pi := x.pools[uid]
-	a, bits, err := ipam.ParseText(addr)
-	if err != nil || pi == nil {
-		return nil
-	}
-	inside, outside := splitRange(&pi.pool.PoolSpec, ipam.RangeOf(a, bits))
-	for _, in := range inside {
-		if pi.freed.Len() < x.mostFreed {
-			pi.queue(in, rev) // what has a row, or became free later, is not free
-		}
-	}
-	for _, out := range outside {
-		if pi.away.Len() >= x.mostFreed {
-			break
-		}
-		for _, r := range free.Rest(out, x.takenIn(pi, out)...) {
-			pi.sendAway(r, rev)
-		}
+	if a, bits, err := ipam.ParseText(addr); err == nil {
+		l.Freed(uid, ipam.RangeOf(a, bits), rev)
 	}
 	return nil
 }
 
-func (x *index) readWithheld(s sqlite.Scanner) error {
+func (l loading) withheld(s sqlite.Scanner) error {
 	w, named, err := scanWithheld(s)
 	if err == nil && !w.Addr.IsValid() {
-		x.unreadable(named, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, named.text, named.ip))
+		l.unreadable(named, "", fmt.Errorf("withheld since pool %s was removed: %q is not %x", w.Pool, named.text, named.ip))
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if why := x.notWithheld(&w); why != "" {
-		x.unreadable(named, "", fmt.Errorf("%s: withheld since pool %s was removed, and %s", WithheldHasNoRow, w.PoolUID, why))
-		return nil
+	if err := l.Withheld(w); err != nil {
+		l.unreadable(named, "", fmt.Errorf("%s: withheld since pool %s was removed, and %w", WithheldHasNoRow, w.PoolUID, err))
 	}
-	x.withheld[w.Addr] = w
 	return nil
 }
 
-// notWithheld says of what is withheld which row has it, or which pool would give it; "" is none.
-// Rows and pools come to be without what is withheld there, so this is damage.
-func (x *index) notWithheld(w *ipam.Withheld) string {
-	r := ipam.RangeOf(w.Addr, w.PrefixLen)
-	if rows := x.byAddr.overlapping(r); len(rows) > 0 {
-		return fmt.Sprintf("%s is %s in pool %s", rows[0].Text(), rows[0].State, rows[0].PoolUID)
-	}
-	if in := x.poolOf(w.Addr); in != nil && gives(&in.pool.PoolSpec, r) {
-		return fmt.Sprintf("in pool %s, which would give it", in.pool.UID)
-	}
-	return ""
-}
-
-func (x *index) readName(s sqlite.Scanner) error {
+func (l loading) name(s sqlite.Scanner) error {
 	n, err := scanPoolName(s)
-	x.names[nameKeyOf(&n)] = n
+	l.PoolName(n)
 	return err
 }
 
-// cursorDepth bounds how far back the last hand-out of a pool is looked for.
-const cursorDepth = 10_000
+func (l loading) hostName(s sqlite.Scanner) error {
+	n, err := scanHostName(s)
+	l.HostName(n)
+	return err
+}
 
-// readCursors lets the walk over the never-used go on where it was, so that a
-// restart does not start again at the low addresses, which a large pool may have
-// given and forgotten a moment ago. A pool that gave nothing of late goes on
-// behind its youngest lease, by the time in its id, or behind what became free
-// last.
-func (x *index) readCursors(ctx context.Context, q sqlite.Querier) error {
-	youngest := make(map[*poolIndex]*ipam.Lease)
-	for l := range x.byAddr.all() {
-		if pi := x.pools[l.PoolUID]; youngest[pi] == nil || youngest[pi].ID < l.ID {
-			youngest[pi] = l
-		}
+// sleep reads a row. One that means nothing to this build is reported and skipped: its
+// lease is then paused without a policy, and a call can wake it.
+func (l loading) sleep(s sqlite.Scanner) error {
+	how, bad, err := scanSleep(s)
+	if err != nil {
+		return err
 	}
-	for _, pi := range x.order {
-		if l := youngest[pi]; l != nil {
-			pi.cursor = l.Addr.Next()
-		} else if f, ok := pi.freed.Last(); ok {
-			pi.cursor = f.To.Next()
-		}
+	if bad == nil {
+		bad = l.Sleep(how)
 	}
-	return sqlite.Each(ctx, q, `SELECT pool_uid, address, max(rev) FROM changes
-		WHERE rev > ?1 AND subject = 'lease' AND from_state = 'free' AND to_state = 'reserved' GROUP BY pool_uid`,
-		func(s sqlite.Scanner) error {
-			var uid, addr string
-			var rev int64
-			if err := s.Scan(&uid, &addr, &rev); err != nil {
-				return err
-			}
-			if a, _, err := ipam.ParseText(addr); err == nil && x.pools[uid] != nil {
-				x.pools[uid].cursor = a.Next()
-			}
-			return nil
-		}, x.rev-cursorDepth)
+	if bad != nil {
+		l.unreadable(naming{text: "sleep of " + how.LeaseID}, "", bad)
+	}
+	return nil
+}
+
+// slot reads a row. One that means nothing to this build is reported and skipped.
+func (l loading) slot(s sqlite.Scanner) error {
+	slot, err := scanSlot(s)
+	if err != nil {
+		return err
+	}
+	if err := l.Slot(slot); err != nil {
+		l.unreadable(naming{text: "slot of " + slot.LeaseID}, "", err)
+	}
+	return nil
+}
+
+// givenDepth bounds how far back the last hand-out of a pool is looked for.
+const givenDepth = 10_000
+
+const readGiven = `SELECT pool_uid, address, max(rev) FROM changes
+	WHERE rev > ?1 AND subject = 'lease' AND from_state = 'free' AND to_state = 'reserved' GROUP BY pool_uid`
+
+func (l loading) given(s sqlite.Scanner) error {
+	var uid, addr string
+	var rev int64
+	if err := s.Scan(&uid, &addr, &rev); err != nil {
+		return err
+	}
+	if a, _, err := ipam.ParseText(addr); err == nil {
+		l.Given(uid, a)
+	}
+	return nil
 }
 
 // unreadable reports a row and keeps every address that it may mean from
 // being handed out.
-func (x *index) unreadable(n naming, pool string, why error) {
-	u := Unreadable{Row: n.text, Reason: why.Error(), addrs: n.addrs(), ranges: n.ranges(), pool: pool}
-	x.blockAll(u)
-	x.broken = append(x.broken, u)
+func (l loading) unreadable(n naming, pool string, why error) {
+	l.Unreadable(index.Unreadable{Row: n.text, Reason: why.Error(), Addrs: n.addrs(), Ranges: n.ranges(), Pool: pool})
 }
 
 // A Version is the schema of a file that is read and not migrated: of a broken book, or of an
@@ -349,7 +323,7 @@ func (v Version) Cancelled() Table[CancelledAttempt] {
 	}
 	return Table[CancelledAttempt]{"tombstones", readTombs, "uid", func(s sqlite.Scanner) (CancelledAttempt, error) {
 		uid, t, err := scanTomb(s)
-		return CancelledAttempt{uid, t.attempt, t.at}, err
+		return CancelledAttempt{uid, t.Attempt, t.At}, err
 	}}
 }
 

@@ -5,47 +5,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
+
+// pools are the verbs that make, change and end pools.
+type pools struct{ w *writer }
 
 // SetPool makes a pool, or makes it as the caller wants it, in one commit. It grows in
 // place; what would leave leases outside is refused unless the change says Drain.
 //
 // Errors: [ipam.FieldError], [ipam.StalePoolError], [ipam.OverlapError], [ipam.OtherPoolsRowError],
 // [ipam.PoolNotEmptyError], and those of the file.
-func (b *Book) SetPool(ctx context.Context, who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
+func (b pools) SetPool(ctx context.Context, who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
 	if err := c.Spec.Check(); err != nil {
 		return nil, err
 	}
-	return change(ctx, b.writer, func(t *tx) (*ipam.PoolOutcome, error) { return t.setPool(who, c) })
+	return change(ctx, b.w, func(t *tx) (*ipam.PoolOutcome, error) { return t.setPool(who, c) })
 }
 
 // PreviewSetPool says what [Book.SetPool] would do now, and what it would refuse. A new
 // pool's uid is not the one that it would get.
-func (m *memory) PreviewSetPool(c PoolChange) (out *ipam.PoolOutcome, err error) {
-	return m.preview(func(t *tx) (*poolPlan, error) { return t.planPool(c) })
+func (b pools) PreviewSetPool(c PoolChange) (*ipam.PoolOutcome, error) {
+	return b.preview(func(p planner) (*poolPlan, error) { return p.change(c) })
 }
 
 // preview runs a plan on what is committed.
-func (m *memory) preview(plan func(*tx) (*poolPlan, error)) (*ipam.PoolOutcome, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	p, err := plan(&tx{opts: m.opts, memory: m, now: m.clock.Now(), idx: m.idx, staged: newOverlay()})
-	if err != nil {
-		return nil, err
-	}
-	return &p.PoolOutcome, nil
+func (b pools) preview(plan func(planner) (*poolPlan, error)) (out *ipam.PoolOutcome, err error) {
+	b.w.index.Preview(func(v *index.View) {
+		var p *poolPlan
+		if p, err = plan(planner{v, b.w.clock.Now()}); err == nil {
+			out = &p.PoolOutcome
+		}
+	})
+	return out, err
 }
 
 // EnsurePool is [Book.SetPool] of the next generation as a configuration has it: an
 // exclusion over a lease leaves the lease outside.
-func (b *Book) EnsurePool(ctx context.Context, who ipam.Who, spec ipam.PoolSpec) (*ipam.Pool, error) {
+func (b pools) EnsurePool(ctx context.Context, who ipam.Who, spec ipam.PoolSpec) (*ipam.Pool, error) {
 	out, err := b.SetPool(ctx, who, PoolChange{Spec: spec, ensure: true})
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func (b *Book) EnsurePool(ctx context.Context, who ipam.Who, spec ipam.PoolSpec)
 }
 
 func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
-	plan, err := t.planPool(c)
+	plan, err := t.plan().change(c)
 	if err != nil || !plan.Changed {
 		return outcomeOf(plan), err
 	}
@@ -62,8 +63,8 @@ func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
 	if plan.Was == nil {
 		who.Reason = ipam.PoolCreated
 	}
-	t.staged.stage(step{pool: plan.Pool, name: c.name, change: t.poolChange(who, plan.Pool)})
-	plan.Rev = t.staged.rev
+	t.Stage(index.Step{Pool: plan.Pool, Name: c.name, Change: t.poolChange(who, plan.Pool)})
+	plan.Rev = t.Rev()
 	for _, w := range plan.taken {
 		if err := t.takeOver(who, plan.Pool, w); err != nil {
 			return nil, err
@@ -83,7 +84,7 @@ func (t *tx) restGateway(who ipam.Who, plan *poolPlan) error {
 	if !a.IsValid() {
 		return nil
 	}
-	was, withheld := t.at(a), t.withheldAt(a)
+	was, withheld := t.At(a), t.WithheldAt(a)
 	cools := ipam.Lease{Addr: a, ID: newID(), PoolUID: pool.UID, Pool: pool.Name, State: ipam.Quarantined}
 	switch {
 	case was != nil:
@@ -98,19 +99,6 @@ func (t *tx) restGateway(who ipam.Who, plan *poolPlan) error {
 		_, err = t.setState(who, l, ipam.Cooling, nil)
 	}
 	return err
-}
-
-// gatewayThatCools is the one that a change has cool, zero for none.
-func (t *tx) gatewayThatCools(plan *poolPlan) netip.Addr {
-	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
-		return netip.Addr{} // no sandbox has a route by it
-	}
-	a := plan.Was.Gateway
-	was, withheld := t.at(a), t.withheldAt(a)
-	if !a.IsValid() || a == plan.Pool.Gateway || was != nil && was.State != ipam.Cooling || withheld != nil && withheld.State != ipam.Cooling {
-		return netip.Addr{}
-	}
-	return a
 }
 
 func outcomeOf(plan *poolPlan) *ipam.PoolOutcome {
@@ -131,15 +119,15 @@ func (t *tx) poolChange(who ipam.Who, p *ipam.Pool) *ipam.Change {
 // that drains already stays as it is. generation is the pool's, 0 for whichever it is.
 // The pool's generation rises, so that no older [Book.SetPool] undoes it; one of a later
 // generation, or of the next one, does.
-func (b *Book) DrainPool(ctx context.Context, who ipam.Who, uid string, generation int64) (*ipam.PoolOutcome, error) {
+func (b pools) DrainPool(ctx context.Context, who ipam.Who, uid string, generation int64) (*ipam.PoolOutcome, error) {
 	who.Reason = ipam.PoolDrains
-	return change(ctx, b.writer, func(t *tx) (*ipam.PoolOutcome, error) {
-		was := t.pool(uid)
+	return change(ctx, b.w, func(t *tx) (*ipam.PoolOutcome, error) {
+		was := t.Pool(uid)
 		if was == nil {
 			return nil, fmt.Errorf("drain pool %.80q: %w", uid, ipam.ErrNotFound)
 		}
 		out := &ipam.PoolOutcome{Pool: was, Was: was}
-		for l := range t.rows() {
+		for l := range t.Rows() {
 			if l.PoolUID == uid {
 				out.Stay++
 			}
@@ -152,65 +140,10 @@ func (b *Book) DrainPool(ctx context.Context, who ipam.Who, uid string, generati
 		}
 		p := *was
 		p.State, p.Generation = ipam.PoolDraining, was.Generation+1
-		t.staged.stage(step{pool: &p, change: t.poolChange(who, &p)})
-		out.Pool, out.Changed, out.Rev = &p, true, t.staged.rev
+		t.Stage(index.Step{Pool: &p, Change: t.poolChange(who, &p)})
+		out.Pool, out.Changed, out.Rev = &p, true, t.Rev()
 		return out, nil
 	})
-}
-
-// Outside says why a lease's pool could not give its address any more: its prefix or its
-// exclusions changed since. It is "" of a lease inside its pool. A lease outside is as
-// valid as any, and its address is not given again.
-func (m *memory) Outside(l *ipam.Lease) string {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if pi := m.idx.pools[l.PoolUID]; pi != nil {
-		return pi.pool.Outside(l)
-	}
-	return ""
-}
-
-// pools yields every pool as the batch leaves it.
-func (t *tx) pools() []*ipam.Pool {
-	var out []*ipam.Pool
-	for _, pi := range t.idx.order {
-		if _, staged := t.staged.pools[pi.pool.UID]; !staged {
-			out = append(out, pi.pool)
-		}
-	}
-	for _, p := range t.staged.pools {
-		if p != nil {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// pool returns the pool of a uid as the batch leaves it, nil for none.
-func (t *tx) pool(uid string) *ipam.Pool {
-	if p, staged := t.staged.pools[uid]; staged {
-		return p
-	}
-	if pi := t.idx.pools[uid]; pi != nil {
-		return pi.pool
-	}
-	return nil
-}
-
-// rows yields every row as the batch leaves it, in no order.
-func (t *tx) rows() iter.Seq[*ipam.Lease] {
-	return func(yield func(*ipam.Lease) bool) {
-		for l := range t.idx.byAddr.all() {
-			if _, staged := t.staged.leases[l.Addr]; !staged && !yield(l) {
-				return
-			}
-		}
-		for _, l := range t.staged.leases {
-			if l != nil && !yield(l) {
-				return
-			}
-		}
-	}
 }
 
 // RemovePool ends a pool, in one commit: each of its rows goes, and the history stays.
@@ -221,14 +154,14 @@ func (t *tx) rows() iter.Seq[*ipam.Lease] {
 //
 // A pool of the same name that is made later has another uid, and its generations go on
 // behind those of this one.
-func (b *Book) RemovePool(ctx context.Context, who ipam.Who, uid string, force bool) (*ipam.PoolOutcome, error) {
+func (b pools) RemovePool(ctx context.Context, who ipam.Who, uid string, force bool) (*ipam.PoolOutcome, error) {
 	if force {
 		if err := ipam.CheckNote(who.Note); err != nil {
 			return nil, err
 		}
 	}
-	return change(ctx, b.writer, func(t *tx) (*ipam.PoolOutcome, error) {
-		plan, err := t.planRemoval(uid, force)
+	return change(ctx, b.w, func(t *tx) (*ipam.PoolOutcome, error) {
+		plan, err := t.plan().removal(uid, force)
 		if err != nil {
 			return nil, err
 		}
@@ -240,40 +173,17 @@ func (b *Book) RemovePool(ctx context.Context, who ipam.Who, uid string, force b
 		}
 		who.Actor, who.Reason = ipam.ByOperator, ipam.PoolRemoved
 		pool := plan.Was
-		kept := t.name(&pool.PoolSpec)
+		kept := t.PoolName(&pool.PoolSpec)
 		kept.Generation = pool.Generation
-		t.staged.stage(step{pool: pool, removed: true, name: &kept, change: t.poolChange(who, pool)})
-		plan.Rev = t.staged.rev
+		t.Stage(index.Step{Pool: pool, Removed: true, Name: &kept, Change: t.poolChange(who, pool)})
+		plan.Rev = t.Rev()
 		return outcomeOf(plan), nil
 	})
 }
 
 // PreviewRemovePool says what [Book.RemovePool] would do now, and what it would refuse.
-func (m *memory) PreviewRemovePool(uid string, force bool) (*ipam.PoolOutcome, error) {
-	return m.preview(func(t *tx) (*poolPlan, error) { return t.planRemoval(uid, force) })
-}
-
-type nameKey struct {
-	name   string
-	family int
-}
-
-func nameKeyOf(n *ipam.PoolName) nameKey { return nameKey{n.Name, n.Family} }
-
-func poolKey(s *ipam.PoolSpec) nameKey { return nameKey{s.Name, s.Family()} }
-
-// name returns what is remembered of a pool's name.
-func (t *tx) name(s *ipam.PoolSpec) ipam.PoolName {
-	n := look(poolKey(s), t.staged.names, t.idx.names)
-	n.Name, n.Family = s.Name, s.Family()
-	return n
-}
-
-// names has all that is remembered of names as the batch leaves it.
-func (t *tx) names() map[nameKey]ipam.PoolName {
-	all := maps.Clone(t.idx.names)
-	maps.Copy(all, t.staged.names)
-	return all
+func (b pools) PreviewRemovePool(uid string, force bool) (*ipam.PoolOutcome, error) {
+	return b.preview(func(p planner) (*poolPlan, error) { return p.removal(uid, force) })
 }
 
 // unnamed begins what is remembered of a spec that the configuration has given up.
@@ -290,13 +200,13 @@ const unnamed = "was "
 //
 // It returns what changed. Where one spec is refused none is applied, and the error joins
 // those of all that are.
-func (b *Book) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpec, gone ...string) ([]*ipam.PoolOutcome, error) {
+func (b pools) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpec, gone ...string) ([]*ipam.PoolOutcome, error) {
 	for _, s := range specs {
 		if err := s.Check(); err != nil {
 			return nil, err
 		}
 	}
-	return change(ctx, b.writer, func(t *tx) (out []*ipam.PoolOutcome, err error) {
+	return change(ctx, b.w, func(t *tx) (out []*ipam.PoolOutcome, err error) {
 		// A pool may be given what another one leaves.
 		for left := slices.Clone(specs); len(left) > 0; {
 			var refused []ipam.PoolSpec
@@ -315,8 +225,8 @@ func (b *Book) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpe
 			}
 			left = refused
 		}
-		for key, n := range t.names() {
-			named := slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return poolKey(&s) == key })
+		for key, n := range t.PoolNames() {
+			named := slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return index.KeyOf(&s) == key })
 			if !named && n.Configured != "" && !strings.HasPrefix(n.Configured, unnamed) {
 				n.Configured = unnamed + n.Configured
 				t.stageName(who, &n)
@@ -329,7 +239,7 @@ func (b *Book) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpe
 // configure applies a spec that is new, and returns nil where it is not.
 func (t *tx) configure(who ipam.Who, s ipam.PoolSpec, gone []string) (*ipam.PoolOutcome, error) {
 	_, hash := encodeSpec(&s)
-	n := t.name(&s)
+	n := t.PoolName(&s)
 	if n.Configured == hash {
 		return nil, nil
 	}
@@ -345,18 +255,18 @@ func (t *tx) stageName(who ipam.Who, n *ipam.PoolName) {
 	who.Reason = ipam.PoolConfigured
 	c := t.change(ipam.OfPool, who)
 	c.Pool = n.Name
-	t.staged.stage(step{name: n, change: c})
+	t.Stage(index.Step{Name: n, Change: c})
 }
 
 // Unconfigured returns the pools that the configuration has given up: they stay, and are
 // an operator's to put back or to remove.
-func (m *memory) Unconfigured() (out []*ipam.Pool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, pi := range m.idx.order {
-		if strings.HasPrefix(m.idx.names[poolKey(&pi.pool.PoolSpec)].Configured, unnamed) {
-			out = append(out, pi.pool)
+func (b pools) Unconfigured() (out []*ipam.Pool) {
+	b.w.index.Preview(func(v *index.View) {
+		for _, p := range v.Pools() {
+			if strings.HasPrefix(v.PoolName(&p.PoolSpec).Configured, unnamed) {
+				out = append(out, p)
+			}
 		}
-	}
+	})
 	return out
 }

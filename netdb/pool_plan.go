@@ -10,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/internal/ranges"
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
 
 // A PoolChange is what a caller wants of a pool. Which one it is about, its name and the
@@ -42,8 +43,8 @@ type poolPlan struct {
 }
 
 // poolNamed returns the pool of a name and family, nil for none.
-func (t *tx) poolNamed(s *ipam.PoolSpec) *ipam.Pool {
-	for _, p := range t.pools() {
+func poolNamed(v *index.View, s *ipam.PoolSpec) *ipam.Pool {
+	for _, p := range v.Pools() {
 		if p.Name == s.Name && p.Family() == s.Family() {
 			return p
 		}
@@ -51,41 +52,49 @@ func (t *tx) poolNamed(s *ipam.PoolSpec) *ipam.Pool {
 	return nil
 }
 
-// planPool decides about a change, and stages nothing.
-func (t *tx) planPool(c PoolChange) (*poolPlan, error) {
+// A planner decides about changes of pools by what it reads, and stages nothing.
+type planner struct {
+	*index.View
+	now ipam.Stamp
+}
+
+func (t *tx) plan() planner { return planner{&t.View, t.now} }
+
+// change decides about a change, and stages nothing.
+func (p planner) change(c PoolChange) (*poolPlan, error) {
 	if err := c.Spec.Check(); err != nil {
 		return nil, err
 	}
-	was := t.poolNamed(&c.Spec)
+	was := poolNamed(p.View, &c.Spec)
 	plan := &poolPlan{PoolOutcome: ipam.PoolOutcome{Was: was}}
-	next, same, err := t.generation(was, c)
+	next, same, err := p.generation(was, c)
 	if err != nil {
 		return nil, err
 	}
 	if same {
 		plan.Pool = was
-		for l := range t.rows() {
+		for l := range p.Rows() {
 			if l.PoolUID == was.UID {
 				plan.Stay++
 			}
 		}
 		return plan, nil
 	}
-	pool := &ipam.Pool{PoolSpec: c.Spec, Generation: next, State: ipam.PoolActive, Created: t.now}
+	pool := &ipam.Pool{PoolSpec: c.Spec, Generation: next, State: ipam.PoolActive, Created: p.now}
 	if was != nil {
 		pool.UID, pool.Created = was.UID, was.Created
 	} else {
 		pool.UID = uuid.Must(uuid.NewV7()).String()
 	}
 	plan.Pool, plan.Changed = pool, true
-	if err := t.checkRoom(pool); err != nil {
+	if err := p.checkRoom(pool); err != nil {
 		return nil, err
 	}
-	if err := t.planRows(plan, c); err != nil {
+	if err := p.rows(plan, c); err != nil {
 		return nil, err
 	}
-	plan.Cools = t.gatewayThatCools(plan)
-	return plan, t.planTaken(plan)
+	plan.Cools = p.gatewayThatCools(plan)
+	return plan, p.taken(plan)
 }
 
 // mostGeneration is the largest number that a caller may ask for. Each program that reads JSON
@@ -94,8 +103,8 @@ const mostGeneration = 1 << 52
 
 // generation is the one that a change brings a pool to, or same where it has nothing to
 // change.
-func (t *tx) generation(was *ipam.Pool, c PoolChange) (next int64, same bool, err error) {
-	stale := &ipam.StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: t.name(&c.Spec).Generation}
+func (p planner) generation(was *ipam.Pool, c PoolChange) (next int64, same bool, err error) {
+	stale := &ipam.StalePoolError{Pool: was, Name: c.Spec.Name, Asked: c.Generation, UID: c.UID, Last: p.PoolName(&c.Spec).Generation}
 	if was != nil {
 		stale.Last = was.Generation
 	}
@@ -130,42 +139,42 @@ func (t *tx) generation(was *ipam.Pool, c PoolChange) (next int64, same bool, er
 // checkRoom refuses a pool that would contain what is another's: compared by ranges, not
 // by text. A row counts that another pool has left outside, and one of a pool that is
 // not there any more.
-func (t *tx) checkRoom(pool *ipam.Pool) error {
-	for _, other := range t.pools() {
+func (p planner) checkRoom(pool *ipam.Pool) error {
+	for _, other := range p.Pools() {
 		if other.UID != pool.UID && other.Prefix.Overlaps(pool.Prefix) {
 			return &ipam.OverlapError{Spec: pool.PoolSpec, UID: pool.UID, Other: other}
 		}
 	}
-	for l := range t.rows() {
+	for l := range p.Rows() {
 		if l.PoolUID != pool.UID && pool.Prefix.Overlaps(l.Prefix()) {
 			return &ipam.OtherPoolsRowError{Addr: l.Addr, OldUID: l.PoolUID, NewUID: pool.UID, Why: fmt.Sprintf("it is %s by sandbox %q", l.State, l.Sandbox)}
 		}
 	}
-	for _, u := range t.idx.broken {
-		for _, a := range u.addrs {
-			if u.pool != "" && u.pool != pool.UID && pool.Prefix.Contains(a) {
-				return &ipam.OtherPoolsRowError{Addr: a, OldUID: u.pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
+	for _, u := range p.Unreadable() {
+		for _, a := range u.Addrs {
+			if u.Pool != "" && u.Pool != pool.UID && pool.Prefix.Contains(a) {
+				return &ipam.OtherPoolsRowError{Addr: a, OldUID: u.Pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
 			}
 		}
-		for _, r := range u.ranges {
-			if u.pool != "" && u.pool != pool.UID && ranges.Of(pool.Prefix).Overlaps(r) {
-				return &ipam.OtherPoolsRowError{Addr: r.From, OldUID: u.pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
+		for _, r := range u.Ranges {
+			if u.Pool != "" && u.Pool != pool.UID && ranges.Of(pool.Prefix).Overlaps(r) {
+				return &ipam.OtherPoolsRowError{Addr: r.From, OldUID: u.Pool, NewUID: pool.UID, Why: "its row cannot be read: " + u.Reason}
 			}
 		}
 	}
 	return nil
 }
 
-// planRows says what becomes of the pool's own rows, and refuses what may not become of
+// rows says what becomes of the pool's own rows, and refuses what may not become of
 // them.
-func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
+func (p planner) rows(plan *poolPlan, c PoolChange) error {
 	was, pool := plan.Was, plan.Pool
 	if was == nil {
 		return nil
 	}
 	var blocking []ipam.LeaseEffect
 	stays := "" // the bridge that a row keeps the pool on: nothing would see it on another
-	for l := range t.rows() {
+	for l := range p.Rows() {
 		if l.PoolUID != pool.UID {
 			continue
 		}
@@ -187,7 +196,7 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 		case before != "" && after == "":
 			e.Effect = ipam.LeaseInside
 		}
-		if slot := t.slot(l.ID); c.SlotsEnd && len(blocking) > inWay && slot != nil && !slot.Claimed {
+		if slot := p.Slot(l.ID); c.SlotsEnd && len(blocking) > inWay && slot != nil && !slot.Claimed {
 			blocking = blocking[:inWay]
 			continue
 		}
@@ -207,17 +216,17 @@ func (t *tx) planRows(plan *poolPlan, c PoolChange) error {
 
 func byAddr(x, y ipam.LeaseEffect) int { return x.Lease.Addr.Compare(y.Lease.Addr) }
 
-// planTaken finds the addresses of removed pools that the pool takes over. A new gateway
+// taken finds the addresses of removed pools that the pool takes over. A new gateway
 // cannot be one that may still be on the wire.
-func (t *tx) planTaken(plan *poolPlan) error {
+func (p planner) taken(plan *poolPlan) error {
 	stays := plan.Was != nil && plan.Was.Gateway == plan.Pool.Gateway
-	for _, w := range t.withheld() {
+	for _, w := range p.Withheld() {
 		switch {
 		case w.State == ipam.Quarantined && w.Covers(plan.Pool.Gateway) && !stays:
 			return &ipam.OtherPoolsRowError{Addr: w.Addr, OldUID: w.PoolUID, NewUID: plan.Pool.UID, Why: fmt.Sprintf("it is withheld since pool %s was removed, and would be the gateway", w.Pool)}
 		case plan.Pool.OutsideRange(ipam.RangeOf(w.Addr, w.PrefixLen)) == "":
 			plan.taken = append(plan.taken, w)
-		case w.PrefixLen != 0 && gives(&plan.Pool.PoolSpec, ipam.RangeOf(w.Addr, w.PrefixLen)):
+		case w.PrefixLen != 0 && index.Gives(&plan.Pool.PoolSpec, ipam.RangeOf(w.Addr, w.PrefixLen)):
 			return &ipam.OtherPoolsRowError{Addr: w.Addr, OldUID: w.PoolUID, NewUID: plan.Pool.UID, Why: fmt.Sprintf(
 				"the delegated prefix %s is withheld since pool %s was removed, and only a part of it would be in this one: contain all of it, or none, or exclude it",
 				ipam.TextOf(w.Addr, w.PrefixLen), w.Pool)}
@@ -228,15 +237,15 @@ func (t *tx) planTaken(plan *poolPlan) error {
 	return nil
 }
 
-// planRemoval decides about the end of a pool, and stages nothing.
-func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
-	pool := t.pool(uid)
+// removal decides about the end of a pool, and stages nothing.
+func (p planner) removal(uid string, force bool) (*poolPlan, error) {
+	pool := p.Pool(uid)
 	if pool == nil {
 		return nil, fmt.Errorf("remove pool %.80q: %w", uid, ipam.ErrNotFound)
 	}
 	plan := &poolPlan{PoolOutcome: ipam.PoolOutcome{Was: pool, Changed: true}}
 	var blocking []ipam.LeaseEffect
-	for l := range t.rows() {
+	for l := range p.Rows() {
 		if l.PoolUID != uid {
 			continue
 		}
@@ -255,10 +264,23 @@ func (t *tx) planRemoval(uid string, force bool) (*poolPlan, error) {
 		slices.SortFunc(blocking, byAddr)
 		return nil, &ipam.PoolNotEmptyError{Pool: pool, Effects: blocking}
 	}
-	for _, u := range t.idx.broken {
-		if i := slices.IndexFunc(u.addrs, func(a netip.Addr) bool { return u.pool == uid || u.pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.pool == "" && slices.ContainsFunc(u.ranges, ranges.Of(pool.Prefix).Overlaps) {
+	for _, u := range p.Unreadable() {
+		if i := slices.IndexFunc(u.Addrs, func(a netip.Addr) bool { return u.Pool == uid || u.Pool == "" && pool.Prefix.Contains(a) }); i >= 0 || u.Pool == "" && slices.ContainsFunc(u.Ranges, ranges.Of(pool.Prefix).Overlaps) {
 			return nil, fmt.Errorf("remove pool %s: %w: its row %q cannot be read: %s", pool.Name, ipam.ErrPoolNotEmpty, u.Row, u.Reason)
 		}
 	}
 	return plan, nil
+}
+
+// gatewayThatCools is the one that a change has cool, zero for none.
+func (p planner) gatewayThatCools(plan *poolPlan) netip.Addr {
+	if plan.Was == nil || plan.Stay+len(plan.Effects) == 0 {
+		return netip.Addr{} // no sandbox has a route by it
+	}
+	a := plan.Was.Gateway
+	was, withheld := p.At(a), p.WithheldAt(a)
+	if !a.IsValid() || a == plan.Pool.Gateway || was != nil && was.State != ipam.Cooling || withheld != nil && withheld.State != ipam.Cooling {
+		return netip.Addr{}
+	}
+	return a
 }

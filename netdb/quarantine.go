@@ -5,20 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 )
+
+// quarantines are the verbs that keep an address back, and note what else is seen on it.
+type quarantines struct{ w *writer }
 
 // ClearAt lets a quarantined address cool, if its row is still at rev; else the
 // answer is [ipam.ErrStale]. It becomes free after the cooldown, like any other.
 // unseen is called in the transaction; an error ends the call and nothing
 // changes. It may be nil where the address cannot be in use meanwhile.
-func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
-	return b.moveAt(ctx, who, id, rev, ipam.Cooling, nil, unseen, ipam.Quarantined)
+func (b quarantines) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.w.moveAt(ctx, who, id, rev, ipam.Cooling, nil, unseen, ipam.Quarantined)
 }
 
 // Quarantine keeps an address that is not held from being given, and all of a delegated
@@ -26,39 +28,39 @@ func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, 
 // wire and no lease explains it. evidence is a JSON array and may not be empty. An
 // address that is quarantined already stays as it is. Beyond the pool's quarantine
 // share, and unless it is an operator's, the answer is [ipam.ErrQuarantineFull].
-func (b *Book) Quarantine(ctx context.Context, who ipam.Who, a netip.Addr, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b quarantines) Quarantine(ctx context.Context, who ipam.Who, a netip.Addr, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, ipam.Lease{Addr: a}, "", evidence, anyRev)
+	return b.w.quarantine(ctx, who, ipam.Lease{Addr: a}, "", evidence, anyRev)
 }
 
 // Hold quarantines an address without a lease, until an operator
 // clears it; who.Note says why and may not be empty. One that is quarantined
 // already is held from now on. evidence is what the witnesses see, a JSON array;
 // nil where they see none.
-func (b *Book) Hold(ctx context.Context, who ipam.Who, a netip.Addr, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b quarantines) Hold(ctx context.Context, who ipam.Who, a netip.Addr, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := cmp.Or(ipam.CheckNote(who.Note), ipam.CheckSeen(evidence)); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, ipam.Lease{Addr: a}, who.Note, evidence, anyRev)
+	return b.w.quarantine(ctx, who, ipam.Lease{Addr: a}, who.Note, evidence, anyRev)
 }
 
 // QuarantineAt is [Book.Quarantine] of an address as the caller saw it: if its
 // row changed since rev, the answer is [ipam.ErrStale]; 0 is that of no row. What an
 // operator did in between is worth more than what was planned before.
-func (b *Book) QuarantineAt(ctx context.Context, who ipam.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b quarantines) QuarantineAt(ctx context.Context, who ipam.Who, a netip.Addr, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.quarantine(ctx, who, ipam.Lease{Addr: a}, "", evidence, rev)
+	return b.w.quarantine(ctx, who, ipam.Lease{Addr: a}, "", evidence, rev)
 }
 
 // ConflictAt notes that an address which is held, or being released, is seen
 // under another than its owner. evidence is a JSON array, may not be empty, and
 // stands in the lease until [Book.ConflictOverAt] or the lease's end. If the
 // row changed since rev, the answer is [ipam.ErrStale].
-func (b *Book) ConflictAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b quarantines) ConflictAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}
@@ -68,13 +70,13 @@ func (b *Book) ConflictAt(ctx context.Context, who ipam.Who, id string, rev int6
 
 // ConflictOverAt notes that the conflict which stood on an address is over.
 // evidence is what is seen of it yet, a JSON array; nil when nothing is.
-func (b *Book) ConflictOverAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b quarantines) ConflictOverAt(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	who.Reason = ipam.ConflictOver
 	return b.noteConflict(ctx, who, id, rev, nil, evidence)
 }
 
-func (b *Book) noteConflict(ctx context.Context, who ipam.Who, id string, rev int64, stands, evidence json.RawMessage) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b quarantines) noteConflict(ctx context.Context, who ipam.Who, id string, rev int64, stands, evidence json.RawMessage) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if err := atRev(l, rev, l.State, ipam.Reserved, ipam.Bound, ipam.Paused, ipam.Releasing); err != nil {
 			return nil, err
 		}
@@ -86,14 +88,14 @@ func (b *Book) noteConflict(ctx context.Context, who ipam.Who, id string, rev in
 
 const anyRev = -1
 
-func (b *Book) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease, hold string, evidence json.RawMessage, rev int64) (*ipam.Lease, error) {
-	return change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
+func (w *writer) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease, hold string, evidence json.RawMessage, rev int64) (*ipam.Lease, error) {
+	return change(ctx, w, func(t *tx) (*ipam.Lease, error) {
 		a := former.Addr
 		pool, err := t.poolOfFormer(&former)
 		if err != nil {
 			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}
-		old := t.at(a)
+		old := t.At(a)
 		if old != nil && old.PrefixLen != 0 { // all of it, with the evidence about one address
 			former.Addr, former.PrefixLen = old.Addr, old.PrefixLen
 		} else if former.PrefixLen != 0 {
@@ -101,7 +103,7 @@ func (b *Book) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease, 
 				return nil, fmt.Errorf("quarantine %s: %w", former.Text(), err)
 			}
 		}
-		if is := revOf(old); rev != anyRev && is != rev {
+		if is := index.RevOf(old); rev != anyRev && is != rev {
 			return nil, fmt.Errorf("quarantine %s: %w: its row is at %d, not %d", a, ipam.ErrStale, is, rev)
 		}
 		if old != nil && old.State == ipam.Quarantined {
@@ -112,93 +114,16 @@ func (b *Book) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease, 
 			now.Hold = hold
 			return t.move(who, old, now, evidence)
 		}
-		most := t.opts.mostQuarantined(t.sizeOf(pool))
-		if who.Actor != ipam.ByOperator && t.countOf(pool.UID, ipam.Quarantined) >= most {
+		if most, full := t.QuarantineFull(pool); full && who.Actor != ipam.ByOperator {
 			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ipam.ErrQuarantineFull, most, pool.Name)
 		}
 		now := former
 		now.PoolUID, now.Pool, now.State, now.Hold = pool.UID, pool.Name, ipam.Quarantined, hold
-		if now.ID == "" || t.lease(now.ID) != nil || t.removed(now.ID) {
+		if now.ID == "" || t.Lease(now.ID) != nil || t.Removed(now.ID) {
 			now.ID = newID()
 		}
 		return t.move(who, old, now, evidence)
 	})
-}
-
-// quarantineMost is how many addresses of a pool are quarantined without an
-// operator, however large it is: one guest that answers for all of a /64 must
-// not fill the disk.
-const quarantineMost = 1 << 16
-
-// mostQuarantined is how many addresses of a pool may be quarantined without
-// an operator.
-func (o *Options) mostQuarantined(size uint64) int {
-	return int(max(1, min(float64(size)*o.QuarantineShare, quarantineMost)))
-}
-
-// withheld lists the withheld addresses as the batch leaves them.
-func (t *tx) withheld() []ipam.Withheld {
-	all := t.idx.withheld
-	if len(t.staged.withheld) > 0 {
-		all = maps.Clone(all)
-		for a, w := range t.staged.withheld {
-			if w == nil {
-				delete(all, a)
-			} else {
-				all[a] = *w
-			}
-		}
-	}
-	return slices.Collect(maps.Values(all))
-}
-
-// withheldAt returns what is withheld of an address, alone or in a delegated prefix, as the batch
-// leaves it.
-func (t *tx) withheldAt(a netip.Addr) *ipam.Withheld {
-	if len(t.staged.withheld) == 0 {
-		return t.idx.withheldAt(a)
-	}
-	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
-		if w, staged := t.staged.withheld[at]; staged {
-			return w, w != nil
-		}
-		w, ok := t.idx.withheld[at]
-		return &w, ok
-	})
-}
-
-// Withheld lists the addresses of removed pools that no pool has taken over, in their
-// order.
-func (m *memory) Withheld() []ipam.Withheld {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(m.idx.withheld), func(x, y ipam.Withheld) int { return x.Addr.Compare(y.Addr) })
-}
-
-// withheldAt returns what is withheld of an address, alone or in a delegated prefix.
-func (x *index) withheldAt(a netip.Addr) *ipam.Withheld {
-	if len(x.withheld) == 0 {
-		return nil
-	}
-	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
-		w, ok := x.withheld[at]
-		return &w, ok
-	})
-}
-
-// withheldAround looks for an address, and for each delegated prefix that can have it: there may be
-// as many withheld as an import had rows.
-func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, bool)) *ipam.Withheld {
-	for bits := a.BitLen(); bits > 0; bits-- {
-		p, err := a.Prefix(bits)
-		if err != nil {
-			return nil
-		}
-		if w, ok := withheld(p.Addr()); ok && w.Covers(a) {
-			return w
-		}
-	}
-	return nil
 }
 
 // purge takes a row away, by the moves that any row makes on its way, and withholds its
@@ -208,7 +133,7 @@ func (t *tx) purge(who ipam.Who, e ipam.LeaseEffect) (err error) {
 	w := &ipam.Withheld{Addr: l.Addr, PrefixLen: l.PrefixLen, PoolUID: l.PoolUID, Pool: l.Pool, LeaseID: l.ID, State: ipam.Quarantined, Sandbox: l.Sandbox,
 		UID: l.UID, Interface: l.Interface, Since: l.Since, Evidence: l.Evidence, Hold: l.Hold,
 		HostInterface: l.HostInterface, Netns: l.Netns, Plug: l.Plug}
-	if p := t.pool(l.PoolUID); p != nil {
+	if p := t.Pool(l.PoolUID); p != nil {
 		w.Bridge = p.Bridge
 	}
 	who.Actor, who.Reason = ipam.ByOperator, ipam.PoolRemoved
@@ -238,7 +163,7 @@ func (t *tx) purge(who ipam.Who, e ipam.LeaseEffect) (err error) {
 	who.Actor = ipam.ByReconciler
 	gone := *l
 	gone.State = ipam.Free
-	w.Rev = cmp.Or(w.Rev, t.staged.rev+1)
+	w.Rev = cmp.Or(w.Rev, t.Rev()+1)
 	_, err = t.recordWith(who, l, gone, nil, w)
 	return err
 }

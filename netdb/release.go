@@ -9,23 +9,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
-// Lease returns the row with an id: [ipam.ErrGone] when it has ended, [ipam.ErrNotFound]
-// when the book never knew it, or has forgotten it.
-func (b *Book) Lease(id string) (*ipam.Lease, error) {
-	b.mu.RLock()
-	l := b.idx.byID[id]
-	b.mu.RUnlock()
-	if l != nil {
-		return l, nil
-	}
-	_, err := b.ended(context.Background(), id)
-	return nil, err
+// releases are the verbs that end a lease, or keep it from beginning.
+type releases struct {
+	w      *writer
+	offers *index.Offers
 }
 
 // Release records that the owner released the lease, or is known to be gone.
@@ -35,9 +27,9 @@ func (b *Book) Lease(id string) (*ipam.Lease, error) {
 // A lease that is being released, was quarantined, cools or has ended stays as
 // it is: success, and the cooldown is not restarted; a lease that left no row comes
 // back with state [ipam.Free], or as [ipam.ErrGone] when another has the address by now.
-func (b *Book) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error) {
-	l, err := change(ctx, b.writer, func(t *tx) (*ipam.Lease, error) {
-		l := t.lease(id)
+func (b releases) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error) {
+	l, err := change(ctx, b.w, func(t *tx) (*ipam.Lease, error) {
+		l := t.Lease(id)
 		switch {
 		case l == nil:
 			return nil, errEnded
@@ -54,11 +46,11 @@ func (b *Book) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev 
 	if err != errEnded {
 		return l, err
 	}
-	last, err := b.ended(ctx, id)
+	last, err := b.w.past.ended(ctx, id)
 	if !errors.Is(err, ipam.ErrGone) {
 		return nil, err
 	}
-	if _, taken := b.At(last.Addr); taken {
+	if _, taken := b.w.index.At(last.Addr); taken {
 		return nil, err
 	}
 	return &ipam.Lease{Addr: last.Addr, PrefixLen: last.PrefixLen, ID: id, PoolUID: last.PoolUID, Pool: last.Pool, State: ipam.Free,
@@ -70,8 +62,8 @@ func (b *Book) Release(ctx context.Context, who ipam.Who, id, uid string, ifRev 
 // who are not its owner: if it changed since rev, the answer is [ipam.ErrStale].
 // unseen is called in the transaction; an error ends the call and nothing
 // changes. It may be nil.
-func (b *Book) ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
-	return b.moveAt(ctx, who, id, rev, ipam.Releasing, nil, unseen, ipam.Reserved, ipam.Bound, ipam.Paused)
+func (b releases) ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.w.moveAt(ctx, who, id, rev, ipam.Releasing, nil, unseen, ipam.Reserved, ipam.Bound, ipam.Paused)
 }
 
 // Confirm makes a releasing lease cool: its removal was confirmed by the
@@ -79,9 +71,9 @@ func (b *Book) ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64
 // which the lease was confirmed; if it changed since, the answer is
 // [ipam.ErrStale]. unseen is called in the transaction, once more; an error ends the
 // call and nothing changes. The address of a warm slot that no sandbox had is free at once.
-func (b *Book) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
-		slot := t.slot(id)
+func (b releases) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		slot := t.Slot(id)
 		cooled, err := t.moveAt(who, l, rev, ipam.Cooling, nil, unseen, ipam.Releasing)
 		if err != nil || slot == nil || slot.Claimed || l.Cut != "" {
 			return cooled, err
@@ -96,19 +88,19 @@ func (b *Book) Confirm(ctx context.Context, who ipam.Who, id string, rev int64, 
 // the call and nothing changes. An address that was given while it cooled is
 // [ipam.ErrCools]: what its former owner left behind is as old as it was, and a lease
 // that was never used must not shorten its cooldown.
-func (b *Book) Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
-	return b.moveAt(ctx, who, id, rev, ipam.Free, nil, unseen, ipam.Reserved)
+func (b releases) Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	return b.w.moveAt(ctx, who, id, rev, ipam.Free, nil, unseen, ipam.Reserved)
 }
 
 // Withhold quarantines the address of a releasing lease, if its row is still
 // at rev: the runtime has removed the workload, and yet the address stays on
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
 // share does not apply: this address could not be given anyway.
-func (b *Book) Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b releases) Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}
-	return b.moveAt(ctx, who, id, rev, ipam.Quarantined, evidence, nil, ipam.Releasing)
+	return b.w.moveAt(ctx, who, id, rev, ipam.Quarantined, evidence, nil, ipam.Releasing)
 }
 
 // ForceRelease quarantines the address of a releasing lease whose removal
@@ -117,11 +109,11 @@ func (b *Book) Withhold(ctx context.Context, who ipam.Who, id string, rev int64,
 // shortcut to free: the address cools once every witness answers, and none has
 // seen it for long enough. ifRev is as of [Book.Bind]. evidence is what was in the
 // way, a JSON array, and may not be empty.
-func (b *Book) ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b releases) ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := cmp.Or(ipam.CheckNote(who.Note), ipam.CheckEvidence(evidence)); err != nil {
 		return nil, err
 	}
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		switch l.State {
 		case ipam.Quarantined:
 			return l, nil
@@ -139,8 +131,8 @@ func (b *Book) ForceRelease(ctx context.Context, who ipam.Who, id string, ifRev 
 // verb is about. The table of moves alone does not do: an operator may let a
 // quarantined address cool, and the reconciler end a cooling one, but neither by the
 // verb that confirms or expires a lease.
-func (b *Book) moveAt(ctx context.Context, who ipam.Who, id string, rev int64, to ipam.State, evidence json.RawMessage, unseen func() error, from ...ipam.State) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (w *writer) moveAt(ctx context.Context, who ipam.Who, id string, rev int64, to ipam.State, evidence json.RawMessage, unseen func() error, from ...ipam.State) (*ipam.Lease, error) {
+	return w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		return t.moveAt(who, l, rev, to, evidence, unseen, from...)
 	})
 }
@@ -170,38 +162,6 @@ func atRev(l *ipam.Lease, rev int64, to ipam.State, from ...ipam.State) error {
 	return nil
 }
 
-// Cooled returns up to n cooling rows of a pool whose cooldown is over, the one
-// released longest ago first, also those outside. The pool's own cooldown goes before
-// the daemon's. after is the last row that the caller has looked at, nil at first. The cost
-// does not depend on how many leases there are.
-func (m *memory) Cooled(poolUID string, cooldown time.Duration, after *ipam.Lease, n int) []*ipam.Lease {
-	now := m.clock.Now()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	pi := m.idx.pools[poolUID]
-	if pi == nil {
-		return nil
-	}
-	cooldown = pi.pool.Policy(ipam.Policy{Cooldown: cooldown}).Cooldown
-	next := int64(0)
-	if after != nil {
-		next = after.CooledAt() + 1
-	}
-	var out []*ipam.Lease
-	for _, queue := range []*btree.Map[int64, *ipam.Lease]{pi.cooling, pi.spent} {
-		most := len(out) + n
-		queue.Ascend(next, func(_ int64, l *ipam.Lease) bool {
-			if len(out) == most || now.Since(l.Since) < cooldown {
-				return false
-			}
-			out = append(out, l)
-			return true
-		})
-	}
-	slices.SortFunc(out, func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
-	return out[:min(n, len(out))]
-}
-
 // Free ends the rest of cooling rows, in one commit: their addresses are free
 // and keep their place in the order of reuse. A row that changed since it was
 // read stays, one whose address is being offered to a caller, and one of which
@@ -209,10 +169,10 @@ func (m *memory) Cooled(poolUID string, cooldown time.Duration, after *ipam.Leas
 // row, and must not wait. Free returns how many rows went.
 //
 // That the cooldown is over is the caller's to know: see [Book.Cooled].
-func (b *Book) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, unseen func(*ipam.Lease) error) (int, error) {
-	return change(ctx, b.writer, func(t *tx) (freed int, err error) {
+func (b releases) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, unseen func(*ipam.Lease) error) (int, error) {
+	return change(ctx, b.w, func(t *tx) (freed int, err error) {
 		for _, l := range rested {
-			if t.at(l.Addr) != l || t.memory.offered(l) || unseen(l) != nil {
+			if t.At(l.Addr) != l || b.offers.Offered(l) || unseen(l) != nil {
 				continue
 			}
 			if _, err := t.setState(who, l, ipam.Free, nil); err != nil {
@@ -222,33 +182,6 @@ func (b *Book) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, uns
 		}
 		return freed, nil
 	})
-}
-
-// offered reports whether a caller is offered the address of a row.
-func (m *memory) offered(l *ipam.Lease) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	pi := m.idx.pools[l.PoolUID]
-	return pi != nil && pi.offeredRange(l.Range())
-}
-
-// A tombstone stands for the attempts of a sandbox uid, up to one, of which no allocation may follow.
-type tombstone struct {
-	attempt int64
-	rev     int64
-	at      ipam.Stamp
-}
-
-// bury sets a sandbox uid's tombstone.
-func (x *index) bury(uid string, stone tombstone) {
-	x.unbury(uid)
-	x.tombs[uid] = stone
-	x.stones.Set(stone.rev, uid)
-}
-
-func (x *index) unbury(uid string) {
-	x.stones.Delete(x.tombs[uid].rev)
-	delete(x.tombs, uid)
 }
 
 // MaxTombstones bounds the tombstones that the book keeps in its file and in memory,
@@ -264,7 +197,7 @@ const MaxTombstones = 1 << 16
 // [MaxTombstones] is [ipam.ErrTombstones]: a tombstone that was acknowledged stands for its
 // time. The open leases are released all the same and come back beside that error, so
 // that a caller that ends what it has by cancelling never keeps it.
-func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
+func (b releases) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
 	if err := ipam.CheckName("uid", uid); err != nil {
 		return nil, err
 	}
@@ -272,18 +205,18 @@ func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int
 		return nil, ipam.Invalid("attempt", "%d is below 1", attempt)
 	}
 	var full error
-	out, err := change(ctx, b.writer, func(t *tx) (out []*ipam.Lease, err error) {
+	out, err := change(ctx, b.w, func(t *tx) (out []*ipam.Lease, err error) {
 		full = nil
-		if old := t.tomb(uid); old.attempt < attempt || t.now.Since(old.at) >= t.opts.Tombstone {
-			if old.attempt == 0 && t.tombsFull() {
-				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ipam.ErrTombstones, t.idx.mostTombs)
+		if old := t.Tombstone(uid); old.Attempt < attempt || t.now.Since(old.At) >= t.opts.Tombstone {
+			if old.Attempt == 0 && t.tombsFull() {
+				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ipam.ErrTombstones, t.opts.mostTombs)
 			} else {
 				c := t.change(ipam.OfAttempt, who)
 				c.UID, c.Attempt, c.From, c.To = uid, attempt, ipam.Free, ipam.Cancelled
-				t.staged.stage(step{tomb: uid, stone: tombstone{attempt, c.Rev, t.now}, change: c})
+				t.Stage(index.Step{Tomb: uid, Stone: index.Tombstone{Attempt: attempt, Rev: c.Rev, At: t.now}, Change: c})
 			}
 		}
-		for _, l := range t.openOf(uid) {
+		for _, l := range t.OpenOf(uid) {
 			if l.Attempt > attempt {
 				continue
 			}
@@ -304,21 +237,14 @@ func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int
 // tombsFull reports that one more tombstone is too many. One that stands no
 // longer is pruned behind the changes to come, and keeps no room meanwhile.
 func (t *tx) tombsFull() bool {
-	if len(t.idx.tombs)+len(t.staged.tombs) < t.idx.mostTombs {
-		return false
-	}
-	_, oldest, ok := t.idx.stones.Min()
-	return !ok || t.now.Since(t.idx.tombs[oldest].at) < t.opts.Tombstone
-}
-
-func (t *tx) tomb(uid string) tombstone {
-	return look(uid, t.staged.tombs, t.idx.tombs)
+	n, oldest := t.Tombstones()
+	return n >= t.opts.mostTombs && (oldest.Attempt == 0 || t.now.Since(oldest.At) < t.opts.Tombstone)
 }
 
 // cancelled reports that a tombstone of an attempt, or of a later one, stands.
 func (t *tx) cancelled(uid string, attempt int64) bool {
-	stone := t.tomb(uid)
-	return stone.attempt >= attempt && t.now.Since(stone.at) < t.opts.Tombstone
+	stone := t.Tombstone(uid)
+	return stone.Attempt >= attempt && t.now.Since(stone.At) < t.opts.Tombstone
 }
 
 const (
@@ -327,13 +253,13 @@ const (
 		ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`
 )
 
-func (t *tombstone) row(uid string) []any {
-	return []any{uid, t.attempt, t.rev, t.at.Wall.UnixNano(), int64(t.at.Boottime), t.at.BootID}
+func tombRow(uid string, t index.Tombstone) []any {
+	return []any{uid, t.Attempt, t.Rev, t.At.Wall.UnixNano(), int64(t.At.Boottime), t.At.BootID}
 }
 
-func scanTomb(s sqlite.Scanner) (uid string, t tombstone, err error) {
+func scanTomb(s sqlite.Scanner) (uid string, t index.Tombstone, err error) {
 	var wall, boot int64
-	err = s.Scan(&uid, &t.attempt, &t.rev, &wall, &boot, &t.at.BootID)
-	t.at.Wall, t.at.Boottime = time.Unix(0, wall), time.Duration(boot)
+	err = s.Scan(&uid, &t.Attempt, &t.Rev, &wall, &boot, &t.At.BootID)
+	t.At.Wall, t.At.Boottime = time.Unix(0, wall), time.Duration(boot)
 	return uid, t, err
 }

@@ -3,13 +3,15 @@ package netdb
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
+
+// sleeps are the verbs of paused sandboxes, and of the flights that wake them.
+type sleeps struct{ w *writer }
 
 // sameSleep reports whether two say the same of how a sandbox is paused and woken.
 func sameSleep(s, o *ipam.Sleep) bool {
@@ -30,37 +32,12 @@ func flightText(s *ipam.Sleep) string {
 	return encode(s.Flight, 1)
 }
 
-// Sleep returns how a lease's sandbox is paused and woken, nil when nothing is recorded.
-func (m *memory) Sleep(leaseID string) *ipam.Sleep {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.idx.sleeps[leaseID]
-}
-
-// Sleeps returns every sleep, in the order of the leases' ids.
-func (m *memory) Sleeps() []*ipam.Sleep {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return byLease(m.idx.sleeps)
-}
-
-// sleep returns the sleep of a lease, or nil.
-func (t *tx) sleep(id string) *ipam.Sleep { return look(id, t.staged.sleeps, t.idx.sleeps) }
-
-// setSleep adds a sleep to the last step, which changed its lease.
-func (t *tx) setSleep(s ipam.Sleep) {
-	last := t.staged.last()
-	s.Rev = last.change.Rev
-	last.sleep.lease, last.sleep.row = s.LeaseID, &s
-	last.sleep.stage(t.staged.sleeps)
-}
-
 // setStill has the last step, which changed its lease, note that the tasks of a sleeper stand still.
 func (t *tx) setStill(lease string) {
-	if s := t.sleep(lease); s != nil && !s.Still {
+	if s := t.Sleep(lease); s != nil && !s.Still {
 		next := *s
 		next.Still = true
-		t.setSleep(next)
+		t.SetSleep(next)
 	}
 }
 
@@ -70,31 +47,21 @@ func (t *tx) followSleep(old, now *ipam.Lease) {
 	if old == nil {
 		return
 	}
-	s := t.sleep(old.ID)
+	s := t.Sleep(old.ID)
 	switch {
 	case s == nil:
 	case now.ID != old.ID || !now.State.Open():
-		t.endSleep(old.ID)
+		t.EndSleep(old.ID)
 	case old.State == ipam.Paused && now.State == ipam.Bound && s.Flight.Open():
 		next := *s
 		next.Flight = endFlight(s.Flight, ipam.Woken, "", t.now)
-		t.setSleep(next)
+		t.SetSleep(next)
 	case old.State == ipam.Paused && now.State == ipam.Bound && s.Flight.BackOff() > 0: // others resumed it: it is well
 		next, f := *s, *s.Flight
 		f.Failed = 0
 		next.Flight = &f
-		t.setSleep(next)
+		t.SetSleep(next)
 	}
-}
-
-// endSleep has the last step, which changed its lease, end what is recorded of a sleep.
-func (t *tx) endSleep(lease string) {
-	if t.sleep(lease) == nil {
-		return
-	}
-	last := t.staged.last()
-	last.sleep.ended = lease
-	last.sleep.stage(t.staged.sleeps)
 }
 
 const (
@@ -107,29 +74,6 @@ const (
 
 func sleepRow(s *ipam.Sleep) []any {
 	return []any{s.LeaseID, s.Rev, string(s.Mode), s.Do, policyText(s), flightText(s), s.Still}
-}
-
-// readSleep reads a row. One that means nothing to this build is reported and skipped: its
-// lease is then paused without a policy, and a call can wake it.
-func (x *index) readSleep(r sqlite.Scanner) error {
-	s, bad, err := scanSleep(r)
-	if err != nil {
-		return err
-	}
-	l := x.byID[s.LeaseID]
-	switch {
-	case bad != nil:
-	case l == nil || !l.State.Open():
-		bad = errors.New("no open lease has that id")
-	default:
-		bad = s.Check(l.Addr)
-	}
-	if bad != nil {
-		x.unreadable(naming{text: "sleep of " + s.LeaseID}, "", bad)
-		return nil
-	}
-	x.sleeps[s.LeaseID] = s
-	return nil
 }
 
 // scanSleep reads a row. bad says which of its columns means nothing; its lease's id is
@@ -179,15 +123,15 @@ func endFlight(f *ipam.Flight, r ipam.FlightResult, detail string, now ipam.Stam
 
 // PauseAs is [Book.Pause] that also records how the sandbox is paused, and what wakes it.
 // What is recorded of a flight stays; the same again is no change.
-func (b *Book) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b sleeps) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if err := how.Check(l.Addr); err != nil {
 			return nil, err
 		}
 		if l.State != ipam.Bound && l.State != ipam.Paused {
 			return nil, fmt.Errorf("move %s to %s: %w: it is %s", l.Addr, ipam.Paused, ipam.ErrState, l.State)
 		}
-		was := t.sleep(id)
+		was := t.Sleep(id)
 		// A pass takes a task that is frozen for a moment, as for a checkpoint, for one that is
 		// paused. That one is to be gone is another matter, which its owner says now.
 		anew := l.State == ipam.Bound || l.Reason == ipam.RuntimePaused && how.Mode == ipam.Hibernate
@@ -207,7 +151,7 @@ func (b *Book) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64
 		if was != nil {
 			how.Flight, how.Still = was.Flight, was.Still && !anew && was.Mode == how.Mode
 		}
-		t.setSleep(how)
+		t.SetSleep(how)
 		return moved, nil
 	})
 }
@@ -216,9 +160,9 @@ func (b *Book) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int64
 // lease is in the state was again, and what is recorded of its sleep is as before, nil for nothing.
 // What is recorded of a flight stays. One that was moved since, or is paused in another way, is
 // [ipam.ErrState], and nothing is changed.
-func (b *Book) TakeBack(ctx context.Context, who ipam.Who, id string, since ipam.Stamp, how ipam.Sleep, was ipam.State, before *ipam.Sleep) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
-		s := t.sleep(id)
+func (b sleeps) TakeBack(ctx context.Context, who ipam.Who, id string, since ipam.Stamp, how ipam.Sleep, was ipam.State, before *ipam.Sleep) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		s := t.Sleep(id)
 		if l.State != ipam.Paused || !l.Since.Same(since) || !sameSleep(s, &how) {
 			return nil, fmt.Errorf("take the pause of %s back: %w: it was moved meanwhile, and is %s", l.Addr, ipam.ErrState, l.State)
 		}
@@ -235,11 +179,11 @@ func (b *Book) TakeBack(ctx context.Context, who ipam.Who, id string, since ipam
 		if before != nil {
 			next = *before
 		}
-		next.LeaseID, next.Flight = id, t.sleep(id).Flight
+		next.LeaseID, next.Flight = id, t.Sleep(id).Flight
 		if before == nil && !next.Flight.Open() {
-			t.endSleep(id)
+			t.EndSleep(id)
 		} else {
-			t.setSleep(next)
+			t.SetSleep(next)
 		}
 		return moved, nil
 	})
@@ -248,8 +192,8 @@ func (b *Book) TakeBack(ctx context.Context, who ipam.Who, id string, since ipam
 // Frozen notes that the tasks of a lease stand still that is paused since a moment. One that was
 // moved since, or paused anew, is [ipam.ErrState], and nothing is changed. What was decided on the
 // lease before is stale from then on.
-func (b *Book) Frozen(ctx context.Context, who ipam.Who, id string, since ipam.Stamp) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b sleeps) Frozen(ctx context.Context, who ipam.Who, id string, since ipam.Stamp) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if l.State != ipam.Paused || !l.Since.Same(since) {
 			return nil, fmt.Errorf("note that %s stands still: %w: it was moved meanwhile, and is %s", l.Addr, ipam.ErrState, l.State)
 		}
@@ -259,12 +203,12 @@ func (b *Book) Frozen(ctx context.Context, who ipam.Who, id string, since ipam.S
 
 // Still notes that the tasks of a paused lease, as it was seen at a revision, stand still, or are
 // gone. Again, and of one of which nothing is recorded, is no change.
-func (b *Book) Still(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b sleeps) Still(ctx context.Context, who ipam.Who, id string, ifRev int64) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if l.State != ipam.Paused {
 			return nil, fmt.Errorf("note that %s stands still: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 		}
-		if s := t.sleep(id); s == nil || s.Still {
+		if s := t.Sleep(id); s == nil || s.Still {
 			return l, nil
 		}
 		if err := asSeen(l, ifRev); err != nil {
@@ -284,8 +228,8 @@ func (t *tx) noteStill(who ipam.Who, l *ipam.Lease) (*ipam.Lease, error) {
 
 // NoteIdle notes that the sandbox of a bound lease, as it was seen at a revision, has had no
 // traffic. evidence is kept with the change.
-func (b *Book) NoteIdle(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b sleeps) NoteIdle(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		if err := asSeen(l, rev); err != nil {
 			return nil, err
 		}
@@ -298,8 +242,8 @@ func (b *Book) NoteIdle(ctx context.Context, who ipam.Who, id string, rev int64,
 
 // Wake begins the flight of a paused lease, or joins the one that is under way. A lease
 // that is bound has none to wait for: the flight is nil. evidence is kept with the change.
-func (b *Book) Wake(ctx context.Context, who ipam.Who, id string, within time.Duration, cause ipam.Cause, evidence json.RawMessage) (l *ipam.Lease, f *ipam.Flight, begun bool, err error) {
-	l, err = b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+func (b sleeps) Wake(ctx context.Context, who ipam.Who, id string, within time.Duration, cause ipam.Cause, evidence json.RawMessage) (l *ipam.Lease, f *ipam.Flight, begun bool, err error) {
+	l, err = b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
 		f, begun = nil, false
 		switch l.State {
 		case ipam.Bound:
@@ -308,7 +252,7 @@ func (b *Book) Wake(ctx context.Context, who ipam.Who, id string, within time.Du
 		default:
 			return nil, fmt.Errorf("wake %s: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 		}
-		s := t.sleep(id)
+		s := t.Sleep(id)
 		if s == nil {
 			s = &ipam.Sleep{LeaseID: id, Mode: ipam.Freeze, Still: true} // a pause that said nothing stands by what runs
 		}
@@ -335,9 +279,9 @@ func (b *Book) Wake(ctx context.Context, who ipam.Who, id string, within time.Du
 }
 
 // onFlight changes the open flight of a lease that has this id.
-func (b *Book) onFlight(ctx context.Context, id, flight string, fn func(*tx, *ipam.Lease, *ipam.Sleep) (*ipam.Lease, error)) (*ipam.Lease, error) {
-	return b.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
-		s := t.sleep(id)
+func (b sleeps) onFlight(ctx context.Context, id, flight string, fn func(*tx, *ipam.Lease, *ipam.Sleep) (*ipam.Lease, error)) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, id, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		s := t.Sleep(id)
 		if s == nil || s.Flight == nil || s.Flight.ID != flight {
 			return nil, fmt.Errorf("lease %s has no flight %.40q: %w", id, flight, ipam.ErrFlightUnknown)
 		}
@@ -350,7 +294,7 @@ func (b *Book) onFlight(ctx context.Context, id, flight string, fn func(*tx, *ip
 
 // TakeOn notes that the resumer is at work on a flight: from now on its deadline runs. Again is no
 // change.
-func (b *Book) TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
+func (b sleeps) TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
 	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
 		if s.Flight.Phase == ipam.Waking {
 			return l, nil
@@ -364,7 +308,7 @@ func (b *Book) TakeOn(ctx context.Context, who ipam.Who, id, flight string) (*ip
 
 // Land ends a flight. One that woke its sandbox leaves the lease bound, any other leaves it
 // paused.
-func (b *Book) Land(ctx context.Context, who ipam.Who, id, flight string, r ipam.FlightResult, detail string) (*ipam.Lease, error) {
+func (b sleeps) Land(ctx context.Context, who ipam.Who, id, flight string, r ipam.FlightResult, detail string) (*ipam.Lease, error) {
 	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
 		if r == ipam.Woken {
 			now := *l
@@ -377,7 +321,7 @@ func (b *Book) Land(ctx context.Context, who ipam.Who, id, flight string, r ipam
 
 // Announce records once more that an open flight waits for its resumer, so that who follows
 // the changes sees it again.
-func (b *Book) Announce(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
+func (b sleeps) Announce(ctx context.Context, who ipam.Who, id, flight string) (*ipam.Lease, error) {
 	return b.onFlight(ctx, id, flight, func(t *tx, l *ipam.Lease, s *ipam.Sleep) (*ipam.Lease, error) {
 		if s.Flight.Phase != ipam.Requested {
 			return l, nil
@@ -394,7 +338,7 @@ func (t *tx) recordFlight(who ipam.Who, l *ipam.Lease, s *ipam.Sleep, f *ipam.Fl
 	if err == nil {
 		next := *s
 		next.Flight = f
-		t.setSleep(next)
+		t.SetSleep(next)
 	}
 	return now, err
 }

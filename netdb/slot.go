@@ -2,7 +2,6 @@ package netdb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,19 +9,8 @@ import (
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
-// Slot returns the slot of a lease, nil of a lease that is none.
-func (m *memory) Slot(leaseID string) *ipam.Slot {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.idx.slots[leaseID]
-}
-
-// Slots returns every slot, in the order of the leases' ids: the oldest first.
-func (m *memory) Slots() []*ipam.Slot {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return byLease(m.idx.slots)
-}
+// slots are the verbs of warm slots.
+type slots struct{ w *writer }
 
 // A Claim asks for one slot.
 type Claim struct {
@@ -52,11 +40,11 @@ func (c *Claim) Check() error {
 //
 // Errors: [ipam.OwnedError] (the owner has a lease), [ipam.ErrCancelled], [ipam.ErrSlotStale],
 // [ipam.ErrSlotTaken], [ipam.FieldError], and those of the file.
-func (b *Book) ClaimSlot(ctx context.Context, who ipam.Who, c Claim) (l *ipam.Lease, stale bool, err error) {
+func (b slots) ClaimSlot(ctx context.Context, who ipam.Who, c Claim) (l *ipam.Lease, stale bool, err error) {
 	if err := c.Check(); err != nil {
 		return nil, false, err
 	}
-	l, err = change(ctx, b.writer, func(t *tx) (l *ipam.Lease, err error) {
+	l, err = change(ctx, b.w, func(t *tx) (l *ipam.Lease, err error) {
 		l, stale, err = t.claim(who, c)
 		return l, err
 	})
@@ -64,21 +52,21 @@ func (b *Book) ClaimSlot(ctx context.Context, who ipam.Who, c Claim) (l *ipam.Le
 }
 
 func (t *tx) claim(who ipam.Who, c Claim) (*ipam.Lease, bool, error) {
-	old, slot := t.lease(c.LeaseID), t.slot(c.LeaseID)
+	old, slot := t.Lease(c.LeaseID), t.Slot(c.LeaseID)
 	if t.cancelled(c.UID, c.Attempt) {
 		return nil, false, fmt.Errorf("sandbox %q, attempt %d: %w", c.Sandbox, c.Attempt, ipam.ErrCancelled)
 	}
 	if !slot.Ready(old) || old.Interface != c.Interface {
 		return nil, false, fmt.Errorf("claim %.40s: %w", c.LeaseID, ipam.ErrSlotTaken)
 	}
-	pool := t.pool(old.PoolUID)
+	pool := t.Pool(old.PoolUID)
 	if pool == nil || pool.State == ipam.PoolDraining || pool.Outside(old) != "" || pool.Warm == nil {
 		return nil, false, fmt.Errorf("claim %s: %w", old.Addr, ipam.ErrSlotStale)
 	}
 	now := *old
 	now.ID, now.Sandbox, now.UID, now.Attempt, now.Labels = newID(), c.Sandbox, c.UID, c.Attempt, c.Labels
 	now.Created, now.Since = t.now, t.now
-	if held := t.open(now.Owner()); held != nil {
+	if held := t.Open(now.Owner()); held != nil {
 		return nil, false, &ipam.OwnedError{Lease: held}
 	}
 	stale, err := slot.Stale(pool, c.Interface, c.Profile)
@@ -91,7 +79,7 @@ func (t *tx) claim(who ipam.Who, c Claim) (*ipam.Lease, bool, error) {
 	if slices.ContainsFunc(pool.Kept, func(k ipam.Kept) bool { return k.Sandbox == c.Sandbox }) {
 		return nil, false, fmt.Errorf("claim %s: %w: the pool keeps an address for sandbox %q", old.Addr, ipam.ErrSlotStale, c.Sandbox)
 	}
-	if err := t.refuses(now.PoolUID, now.Range(), c.Sandbox); err != nil { // another slot may do
+	if err := checkKept(pool, now.Range(), c.Sandbox); err != nil { // another slot may do
 		return nil, false, fmt.Errorf("claim %s: %w: %w", old.Addr, ipam.ErrSlotStale, err)
 	}
 	l, err := t.move(who, old, now, nil)
@@ -100,15 +88,15 @@ func (t *tx) claim(who ipam.Who, c Claim) (*ipam.Lease, bool, error) {
 	}
 	given := *slot
 	given.LeaseID, given.Claimed = l.ID, true
-	t.setSlot(given)
+	t.SetSlot(given)
 	return l, stale, nil
 }
 
 // BreakSlot records why an unclaimed slot is never given, and has its lease
 // released. One that was claimed, or is released already, stays as it is.
-func (b *Book) BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string) (*ipam.Lease, error) {
-	return b.changeLease(ctx, leaseID, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
-		slot := t.slot(leaseID)
+func (b slots) BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string) (*ipam.Lease, error) {
+	return b.w.changeLease(ctx, leaseID, func(t *tx, l *ipam.Lease) (*ipam.Lease, error) {
+		slot := t.Slot(leaseID)
 		if slot == nil || slot.Claimed || !l.State.Open() {
 			return l, nil
 		}
@@ -116,7 +104,7 @@ func (b *Book) BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string)
 		if err == nil {
 			broken := *slot
 			broken.Broken = why
-			t.setSlot(broken)
+			t.SetSlot(broken)
 		}
 		return now, err
 	})
@@ -124,52 +112,23 @@ func (b *Book) BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string)
 
 // reserveSlot records with a reservation that was just staged that it is a slot's.
 func (t *tx) reserveSlot(l *ipam.Lease, n *ipam.NewSlot) error {
-	p := t.pool(l.PoolUID).Plumbing(l.Interface, n.Profile)
-	for s := range t.slots() {
+	p := t.Pool(l.PoolUID).Plumbing(l.Interface, n.Profile)
+	for s := range t.Slots() {
 		if s.ID == n.ID {
 			return fmt.Errorf("reserve a warm slot: %w: its id %.40q is that of lease %s", ipam.ErrTaken, n.ID, s.LeaseID)
 		}
 	}
-	t.setSlot(ipam.Slot{LeaseID: l.ID, ID: n.ID, Netns: n.Netns, SpecHash: p.Hash(), Spec: p.Text()})
+	t.SetSlot(ipam.Slot{LeaseID: l.ID, ID: n.ID, Netns: n.Netns, SpecHash: p.Hash(), Spec: p.Text()})
 	return nil
-}
-
-// slot returns the slot of a lease, or nil.
-func (t *tx) slot(id string) *ipam.Slot { return look(id, t.staged.slots, t.idx.slots) }
-
-// slots yields every slot as the batch leaves it.
-func (t *tx) slots() func(func(*ipam.Slot) bool) {
-	return func(yield func(*ipam.Slot) bool) {
-		for id, s := range t.idx.slots {
-			if _, staged := t.staged.slots[id]; !staged && !yield(s) {
-				return
-			}
-		}
-		for _, s := range t.staged.slots {
-			if s != nil && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-// setSlot adds a slot to the last step, which changed its lease.
-func (t *tx) setSlot(s ipam.Slot) {
-	last := t.staged.last()
-	s.Rev = last.change.Rev
-	last.slot.lease, last.slot.row = s.LeaseID, &s
-	last.slot.stage(t.staged.slots)
 }
 
 // followSlot has a slot's row end with its lease. It stays while that is releasing: its
 // namespace is still to be taken down.
 func (t *tx) followSlot(old, now *ipam.Lease) {
-	if old == nil || t.slot(old.ID) == nil || now.ID == old.ID && (now.State.Open() || now.State == ipam.Releasing) {
+	if old == nil || t.Slot(old.ID) == nil || now.ID == old.ID && (now.State.Open() || now.State == ipam.Releasing) {
 		return
 	}
-	last := t.staged.last()
-	last.slot.ended = old.ID
-	last.slot.stage(t.staged.slots)
+	t.EndSlot(old.ID)
 }
 
 const (
@@ -182,20 +141,6 @@ const (
 
 func slotRow(s *ipam.Slot) []any {
 	return []any{s.LeaseID, s.Rev, s.ID, s.Netns, s.SpecHash, s.Spec, s.Claimed, s.Broken}
-}
-
-// readSlot reads a row. One that means nothing to this build is reported and skipped.
-func (x *index) readSlot(r sqlite.Scanner) error {
-	s, err := scanSlot(r)
-	if err != nil {
-		return err
-	}
-	if l := x.byID[s.LeaseID]; l == nil || !l.State.Open() && l.State != ipam.Releasing {
-		x.unreadable(naming{text: "slot of " + s.LeaseID}, "", errors.New("no lease that is held has that id"))
-		return nil
-	}
-	x.slots[s.LeaseID] = s
-	return nil
 }
 
 func scanSlot(r sqlite.Scanner) (*ipam.Slot, error) {

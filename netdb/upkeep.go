@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/bookfile"
+	"github.com/ipamd/ipamd/netdb/index"
 	"github.com/ipamd/ipamd/netdb/sqlite"
 )
 
@@ -45,7 +46,7 @@ type upkeep struct {
 	opts   *Options
 	clock  *elapsed.Clock
 	store  *store
-	memory *memory
+	index  *index.Index
 	writer *writer
 	past   *history
 
@@ -105,7 +106,7 @@ func (u *upkeep) Tidy(ctx context.Context) error {
 
 // keep is what follows a commit. For the lock holder.
 func (u *upkeep) keep() {
-	if u.memory.idx.rev >= u.pruneAt {
+	if u.index.Rev() >= u.pruneAt {
 		u.prune()
 	}
 	switch t := u.log.Now(); {
@@ -159,9 +160,9 @@ func (u *upkeep) prune() (left bool) {
 	now := u.clock.Now()
 	u.pages = foldAt
 	n, err := u.pruneRows(now)
-	u.pruneAt = u.memory.idx.rev + pruneEvery
+	u.pruneAt = u.index.Rev() + pruneEvery
 	if left = n == pruneMost; left {
-		u.pruneAt = u.memory.idx.rev + pruneEvery/8
+		u.pruneAt = u.index.Rev() + pruneEvery/8
 	}
 	if err != nil {
 		u.rows.Remember(fmt.Errorf("prune the history: %w", err), now.Wall)
@@ -178,14 +179,7 @@ func (u *upkeep) prune() (left bool) {
 // pruneRows is one commit. It returns how many changes it removed, or tombstones
 // if they are more.
 func (u *upkeep) pruneRows(now ipam.Stamp) (n int, err error) {
-	var over []string
-	u.memory.idx.stones.Scan(func(_ int64, uid string) bool {
-		if len(over) == pruneMost || now.Since(u.memory.idx.tombs[uid].at) < u.opts.Tombstone {
-			return false
-		}
-		over = append(over, uid)
-		return true
-	})
+	over := u.index.Buried(pruneMost, func(t index.Tombstone) bool { return now.Since(t.At) >= u.opts.Tombstone })
 	if _, err := u.store.sql.begin.Exec(); err != nil {
 		return 0, err
 	}
@@ -203,18 +197,14 @@ func (u *upkeep) pruneRows(now ipam.Stamp) (n int, err error) {
 	}); err != nil {
 		return 0, err
 	}
-	u.memory.mu.Lock()
-	defer u.memory.mu.Unlock()
-	for _, uid := range over {
-		u.memory.idx.unbury(uid)
-	}
+	u.index.Unbury(over)
 	return max(n, len(over)), nil
 }
 
 // pruneChanges removes the oldest changes as far as they are too old or too
 // many, and returns how many those were.
 func (u *upkeep) pruneChanges(now ipam.Stamp) (n int, err error) {
-	most, upTo := u.memory.idx.rev-int64(u.opts.KeepChanges), int64(0)
+	most, upTo := u.index.Rev()-int64(u.opts.KeepChanges), int64(0)
 	err = sqlite.Each(context.Background(), u.store.Conn, `SELECT rev, boottime, boot_id FROM changes ORDER BY rev LIMIT ?1`,
 		func(s sqlite.Scanner) error {
 			var at ipam.Stamp
@@ -233,7 +223,7 @@ func (u *upkeep) pruneChanges(now ipam.Stamp) (n int, err error) {
 	if errors.Is(err, errYoung) {
 		err = nil
 	}
-	upTo = min(upTo, u.memory.idx.rev-1) // by the last one a later start knows how long ago it was
+	upTo = min(upTo, u.index.Rev()-1) // by the last one a later start knows how long ago it was
 	if err == nil && n > 0 {
 		if _, err = u.store.sql.pruneRows.Exec(upTo); err == nil {
 			_, err = u.store.sql.pruneHostNames.Exec(upTo)

@@ -1,8 +1,9 @@
-package netdb
+package index
 
 import (
 	"cmp"
-	"iter"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,69 +14,93 @@ import (
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
-// index is what the book keeps in memory: everything, derived from the table
-// at open and after each commit. It can be thrown away at any time and loaded
-// again; choosing an address and finding an owner read only this and never
-// scan.
-type index struct {
+// tables are the rows of a book by what they are looked for, and what follows from them. They
+// know no lock. Choosing an address and finding an owner read only this, and never scan.
+type tables struct {
 	rev        int64
 	pools      map[string]*poolIndex // by uid
 	order      []*poolIndex          // as created
 	byAddr     rowset
 	byID       map[string]*ipam.Lease
-	byUID      map[string][]*ipam.Lease  // rows of a sandbox uid that do not cool: of a pool and an interface one is open
+	byUID      map[string][]*ipam.Lease // rows of a sandbox uid that do not cool: of a pool and an interface one is open
+	names      map[PoolKey]ipam.PoolName
+	withheld   map[netip.Addr]ipam.Withheld
 	hostNames  map[string]*ipam.HostName // host interface names that are leased
-	hostNameOf map[link]*ipam.HostName   // the same by their holders
+	hostNameOf map[Link]*ipam.HostName   // the same by their holders
 	sleeps     map[string]*ipam.Sleep    // by lease
 	slots      map[string]*ipam.Slot     // by lease
-	tombs      map[string]tombstone      // by sandbox uid
+	tombs      map[string]Tombstone      // by sandbox uid
 	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
+	runtime    string                    // the container runtime that the book knows
 	broken     []Unreadable
 
-	names    map[nameKey]ipam.PoolName
-	withheld map[netip.Addr]ipam.Withheld
-
-	runtime   string // the container runtime that the book knows
-	mostFreed int    // of a pool
-	mostTombs int    // of the book
+	opts *Options
 }
 
-// An Unreadable row is reported and skipped, never dropped. The addresses that
-// it names, by its text or by its key, are not handed out.
-type Unreadable struct {
-	Row    string // the row's address as stored
-	Reason string
-	addrs  []netip.Addr
-	ranges []ipam.Range // of delegated prefixes
-	pool   string       // uid, "" where it cannot be read
-}
-
-// PoolUID is the uid of the row's pool, "" where it cannot be read.
-func (u *Unreadable) PoolUID() string { return u.pool }
-
-func newIndex() *index {
-	return &index{
+func newTables(o *Options) *tables {
+	return &tables{
 		pools:      make(map[string]*poolIndex),
 		byAddr:     newRowset(),
 		byID:       make(map[string]*ipam.Lease),
 		byUID:      make(map[string][]*ipam.Lease),
+		names:      make(map[PoolKey]ipam.PoolName),
+		withheld:   make(map[netip.Addr]ipam.Withheld),
 		hostNames:  make(map[string]*ipam.HostName),
-		hostNameOf: make(map[link]*ipam.HostName),
+		hostNameOf: make(map[Link]*ipam.HostName),
 		sleeps:     make(map[string]*ipam.Sleep),
 		slots:      make(map[string]*ipam.Slot),
-		tombs:      make(map[string]tombstone),
+		tombs:      make(map[string]Tombstone),
 		stones:     new(btree.Map[int64, string]),
+		opts:       o,
+	}
+}
 
-		names:    make(map[nameKey]ipam.PoolName),
-		withheld: make(map[netip.Addr]ipam.Withheld),
+// copied is a copy that nothing changes, without what finds a row by its id or its sandbox.
+func (x *tables) copied() *tables {
+	c := *x
+	c.byAddr = c.byAddr.snapshot()
+	c.hostNames, c.hostNameOf = maps.Clone(c.hostNames), maps.Clone(c.hostNameOf)
+	c.sleeps, c.slots = maps.Clone(c.sleeps), maps.Clone(c.slots)
+	c.tombs, c.names, c.withheld = maps.Clone(c.tombs), maps.Clone(c.names), maps.Clone(c.withheld)
+	c.byID, c.byUID, c.stones = nil, nil, nil
+	c.order, c.pools = nil, make(map[string]*poolIndex, len(x.pools))
+	for _, pi := range x.order {
+		p := pi.copied()
+		c.order, c.pools[p.pool.UID] = append(c.order, p), p
+	}
+	c.broken = slices.Clone(c.broken)
+	return &c
+}
 
-		mostFreed: mostFreed,
-		mostTombs: MaxTombstones,
+// applyStep makes the tables agree with a step.
+func (x *tables) applyStep(s *Step) {
+	switch {
+	case s.Removed:
+		x.removePool(s.Pool)
+	case s.Pool != nil:
+		x.replacePool(s.Pool)
+	case s.Tomb != "":
+		x.bury(s.Tomb, s.Stone)
+	case s.Runtime != "":
+		x.runtime = s.Runtime
+	case s.Old != nil || s.Now != nil:
+		x.apply(s.Old, s.Now, s.Change.Rev)
+		x.setNames(s)
+		s.Sleep.apply(x.sleeps)
+		s.Slot.apply(x.slots)
+	}
+	if s.Name != nil {
+		x.names[KeyOfName(s.Name)] = *s.Name
+	}
+	if w := s.Withheld; w != nil {
+		if delete(x.withheld, w.Addr); s.Now == nil {
+			x.withheld[w.Addr] = *w
+		}
 	}
 }
 
 // addPool makes a pool known, with every usable address free.
-func (x *index) addPool(p *ipam.Pool) *poolIndex {
+func (x *tables) addPool(p *ipam.Pool) *poolIndex {
 	pi := newPoolIndex(p)
 	x.pools[p.UID] = pi
 	x.order = append(x.order, pi)
@@ -86,7 +111,7 @@ func (x *index) addPool(p *ipam.Pool) *poolIndex {
 }
 
 // poolOf returns the pool whose prefix contains the address.
-func (x *index) poolOf(a netip.Addr) *poolIndex {
+func (x *tables) poolOf(a netip.Addr) *poolIndex {
 	for _, pi := range x.order {
 		if pi.pool.Prefix.Contains(a) {
 			return pi
@@ -96,7 +121,7 @@ func (x *index) poolOf(a netip.Addr) *poolIndex {
 }
 
 // open returns an owner's open lease, or nil.
-func (x *index) open(o ipam.Owner) *ipam.Lease {
+func (x *tables) open(o ipam.Owner) *ipam.Lease {
 	for _, l := range x.byUID[o.UID] {
 		if l.State.Open() && l.Owner() == o {
 			return l
@@ -106,7 +131,7 @@ func (x *index) open(o ipam.Owner) *ipam.Lease {
 }
 
 // replacePool makes a pool known, or known anew with its leases.
-func (x *index) replacePool(p *ipam.Pool) {
+func (x *tables) replacePool(p *ipam.Pool) {
 	was := x.pools[p.UID]
 	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
 	pi := x.addPool(p)
@@ -126,7 +151,7 @@ func (x *index) replacePool(p *ipam.Pool) {
 				pi.requeue(ranges.Between(a, a), rev)
 			}
 		}
-		pi.forget(x.mostFreed)
+		pi.forget(x.opts.MostFreed)
 	}
 	for _, u := range x.broken {
 		x.blockAll(u)
@@ -137,7 +162,7 @@ func (x *index) replacePool(p *ipam.Pool) {
 }
 
 // removePool makes a pool unknown whose rows are gone.
-func (x *index) removePool(p *ipam.Pool) {
+func (x *tables) removePool(p *ipam.Pool) {
 	was := x.pools[p.UID]
 	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
 	delete(x.pools, p.UID)
@@ -145,7 +170,7 @@ func (x *index) removePool(p *ipam.Pool) {
 
 // apply replaces the row of one address: old is what was there, now what is;
 // nil means no row. rev is the revision of the change.
-func (x *index) apply(old, now *ipam.Lease, rev int64) {
+func (x *tables) apply(old, now *ipam.Lease, rev int64) {
 	if old != nil {
 		x.byAddr.remove(old.Addr)
 		delete(x.byID, old.ID)
@@ -172,7 +197,7 @@ func (x *index) apply(old, now *ipam.Lease, rev int64) {
 
 // vacate makes addresses free, as far as they have no row and are not offered. rev is
 // the revision that made them so, 0 when they were never given.
-func (x *index) vacate(pi *poolIndex, r ipam.Range, rev int64) {
+func (x *tables) vacate(pi *poolIndex, r ipam.Range, rev int64) {
 	if r.From != r.To {
 		x.vacateRange(pi, r, rev)
 		return
@@ -192,11 +217,11 @@ func (x *index) vacate(pi *poolIndex, r ipam.Range, rev int64) {
 	case inside:
 		pi.free.Add(r)
 	}
-	pi.forget(x.mostFreed)
+	pi.forget(x.opts.MostFreed)
 }
 
 // vacateRange is vacate of what was a delegated prefix, or a part of one.
-func (x *index) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
+func (x *tables) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
 	inside, outside := splitRange(&pi.pool.PoolSpec, r)
 	for _, in := range inside {
 		rest := free.NewSet(in)
@@ -221,12 +246,12 @@ func (x *index) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
 			pi.sendAway(out, rev)
 		}
 	}
-	pi.forget(x.mostFreed)
+	pi.forget(x.opts.MostFreed)
 }
 
 // takenIn returns what of a range is not to be made free: it is so, has a row, is offered or
 // may be that of a row that cannot be read.
-func (x *index) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
+func (x *tables) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
 	for _, l := range x.byAddr.overlapping(r) {
 		out = append(out, l.Range())
 	}
@@ -248,7 +273,7 @@ func (x *index) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
 
 // block keeps an address from being handed out because a row that cannot be
 // read names it, even if another one, which cools, names it too.
-func (x *index) block(a netip.Addr) {
+func (x *tables) block(a netip.Addr) {
 	pi := x.poolOf(a)
 	if pi == nil {
 		return
@@ -261,11 +286,11 @@ func (x *index) block(a netip.Addr) {
 }
 
 // blockAll keeps all that an unreadable row may mean from being handed out.
-func (x *index) blockAll(u Unreadable) {
-	for _, a := range u.addrs {
+func (x *tables) blockAll(u Unreadable) {
+	for _, a := range u.Addrs {
 		x.block(a)
 	}
-	for _, r := range u.ranges {
+	for _, r := range u.Ranges {
 		for _, pi := range x.order {
 			if !ranges.Of(pi.pool.Prefix).Overlaps(r) {
 				continue
@@ -279,67 +304,41 @@ func (x *index) blockAll(u Unreadable) {
 	}
 }
 
-// A rowset is the rows of a book by their addresses, in numeric order. A
-// snapshot costs the same for one row and for 60 000, because it shares all that
-// does not change afterwards: a reader of all rows holds no lock meanwhile,
-// and no commit waits for it.
-type rowset struct{ rows *btree.BTreeG[addressed] }
-
-type addressed struct {
-	addr  netip.Addr
-	lease *ipam.Lease
-}
-
-func newRowset() rowset {
-	return rowset{btree.NewBTreeGOptions(
-		func(a, b addressed) bool { return a.addr.Less(b.addr) },
-		btree.Options{NoLocks: true})}
-}
-
-// at returns the row that leases an address, or nil: its own, or that of the delegated prefix
-// which contains it.
-func (s rowset) at(a netip.Addr) (l *ipam.Lease) {
-	if row, ok := s.rows.Get(addressed{addr: a}); ok {
-		return row.lease
+// withheldAt returns what is withheld of an address, alone or in a delegated prefix.
+func (x *tables) withheldAt(a netip.Addr) *ipam.Withheld {
+	if len(x.withheld) == 0 {
+		return nil
 	}
-	s.rows.Descend(addressed{addr: a}, func(row addressed) bool {
-		if row.lease.Covers(a) {
-			l = row.lease
-		}
-		return false
+	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
+		w, ok := x.withheld[at]
+		return &w, ok
 	})
-	return l
 }
 
-// overlapping returns the rows that lease an address of a range, in order.
-func (s rowset) overlapping(r ipam.Range) (out []*ipam.Lease) {
-	if l := s.at(r.From); l != nil && l.Addr.Less(r.From) {
-		out = append(out, l)
-	}
-	s.rows.Ascend(addressed{addr: r.From}, func(row addressed) bool {
-		if r.To.Less(row.addr) {
-			return false
+// withheldAround looks for an address, and for each delegated prefix that can have it: there may be
+// as many withheld as an import had rows.
+func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, bool)) *ipam.Withheld {
+	for bits := a.BitLen(); bits > 0; bits-- {
+		p, err := a.Prefix(bits)
+		if err != nil {
+			return nil
 		}
-		out = append(out, row.lease)
-		return true
-	})
-	return out
-}
-
-func (s rowset) set(l *ipam.Lease) { s.rows.Set(addressed{l.Addr, l}) }
-
-func (s rowset) remove(a netip.Addr) { s.rows.Delete(addressed{addr: a}) }
-
-func (s rowset) len() int { return s.rows.Len() }
-
-// all yields every row. A set that another goroutine changes meanwhile is read
-// by a snapshot.
-func (s rowset) all() iter.Seq[*ipam.Lease] {
-	return func(yield func(*ipam.Lease) bool) {
-		s.rows.Scan(func(row addressed) bool { return yield(row.lease) })
+		if w, ok := withheld(p.Addr()); ok && w.Covers(a) {
+			return w
+		}
 	}
+	return nil
 }
 
-// snapshot returns the rows as they are now. It changes the set that it is
-// taken from, as a writer does.
-func (s rowset) snapshot() rowset { return rowset{s.rows.IsoCopy()} }
+// notWithheld says of what is withheld which row has it, or which pool would give it; "" is none.
+// Rows and pools come to be without what is withheld there, so this is damage.
+func (x *tables) notWithheld(w *ipam.Withheld) string {
+	r := ipam.RangeOf(w.Addr, w.PrefixLen)
+	if rows := x.byAddr.overlapping(r); len(rows) > 0 {
+		return fmt.Sprintf("%s is %s in pool %s", rows[0].Text(), rows[0].State, rows[0].PoolUID)
+	}
+	if in := x.poolOf(w.Addr); in != nil && Gives(&in.pool.PoolSpec, r) {
+		return fmt.Sprintf("in pool %s, which would give it", in.pool.UID)
+	}
+	return ""
+}

@@ -1,4 +1,4 @@
-package netdb
+package index
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// PickPrefix is [Book.Pick] of a delegated prefix: the first aligned one of which no address
+// PickPrefix is [Offers.Pick] of a delegated prefix: the first aligned one of which no address
 // was ever given, in address order; then the one that became free longest ago, all of it;
 // then the one whose youngest lease was released longest ago, of those whose rows have all cooled.
 // Rows of one address, or of prefixes that are not longer, end in the commit that reserves
@@ -19,12 +19,12 @@ import (
 // for no sandbox.
 //
 // The cost is that of one look at each free range of the pool and at each row that cools.
-// Errors are those of [Book.Pick], and [ipam.FieldError] for the length.
-func (m *memory) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candidate, error) {
-	now := m.clock.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pi, err := m.idx.giving(poolUID)
+// Errors are those of [Offers.Pick], and [ipam.FieldError] for the length.
+func (x *Offers) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candidate, error) {
+	now := x.now()
+	x.of.mu.Lock()
+	defer x.of.mu.Unlock()
+	pi, err := x.of.is.giving(poolUID)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -46,7 +46,7 @@ func (m *memory) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candi
 	}
 	for _, l := range cooled {
 		if now.Since(l.Since) < policy.Cooldown {
-			c.Early, c.cut = true, ipam.CutEarly
+			c.Early, c.Cut = true, ipam.CutEarly
 		}
 	}
 	c.Addr, c.cooled = r.From, cooled
@@ -135,12 +135,12 @@ func (pi *poolIndex) offeredRange(r ipam.Range) bool {
 }
 
 // PickPrefixAt offers one wished prefix, if its owner-to-be may have it. Errors are those
-// of [Book.PickAddr], and [ipam.FieldError] for a length or an address that make no prefix.
-func (m *memory) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) (Candidate, error) {
-	now := m.clock.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pi, err := m.idx.giving(o.PoolUID)
+// of [Offers.PickAddr], and [ipam.FieldError] for a length or an address that make no prefix.
+func (x *Offers) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) (Candidate, error) {
+	now := x.now()
+	x.of.mu.Lock()
+	defer x.of.mu.Unlock()
+	pi, err := x.of.is.giving(o.PoolUID)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -167,7 +167,7 @@ func (m *memory) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) 
 		}
 	}
 	c := Candidate{Addr: r.From, PrefixLen: p.Bits(), Pool: pi.pool}
-	for _, l := range m.idx.byAddr.overlapping(r) {
+	for _, l := range x.of.is.byAddr.overlapping(r) {
 		if leasesMore(l, p.Bits()) && l.State == ipam.Cooling {
 			return Candidate{}, fmt.Errorf("prefix %s: %w: %s cools", p, ipam.ErrTaken, l.Text())
 		}
@@ -176,31 +176,10 @@ func (m *memory) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) 
 			return Candidate{}, err
 		}
 		if cut != "" {
-			c.cut = cut
+			c.Cut = cut
 		}
 		c.cooled = append(c.cooled, l)
 	}
 	pi.offerPrefix(p)
 	return c, nil
 }
-
-// reservePrefix ends the rows that a prefix is given in the place of, and returns the one of
-// the prefix itself, nil for none. Each must be as it was when it was found cooled.
-func (t *tx) reservePrefix(who ipam.Who, c Candidate) (*ipam.Lease, error) {
-	rows := t.overlapping(ipam.RangeOf(c.Addr, c.PrefixLen))
-	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.cooled), byFirst), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
-		return nil, fmt.Errorf("prefix %s: %w", ipam.TextOf(c.Addr, c.PrefixLen), ipam.ErrTaken)
-	}
-	who.Reason = ipam.Rested
-	for _, l := range rows {
-		if l.Addr == c.Addr && l.PrefixLen == c.PrefixLen {
-			return l, nil
-		}
-		if _, err := t.setState(who, l, ipam.Free, nil); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
-func byFirst(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) }

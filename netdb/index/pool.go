@@ -1,4 +1,4 @@
-package netdb
+package index
 
 import (
 	"fmt"
@@ -13,13 +13,7 @@ import (
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
-// mostFreed bounds what is remembered of a pool's addresses that were given
-// before and are free again: some 8 MiB. Those that the queue has no room for, and those that the
-// history does not know any more, count as never given: all of them have been free for longer than
-// any in the queue.
-const mostFreed = 1 << 16
-
-// poolIndex is one pool's share of the index.
+// A poolIndex is one pool's share of the index.
 type poolIndex struct {
 	pool    *ipam.Pool
 	size    uint64
@@ -293,8 +287,8 @@ func splitRange(s *ipam.PoolSpec, r ipam.Range) (inside, outside []ipam.Range) {
 	return inside, free.Rest(r, inside...)
 }
 
-// gives reports whether the pool could give an address of a range.
-func gives(s *ipam.PoolSpec, r ipam.Range) bool {
+// Gives reports whether the pool could give an address of a range.
+func Gives(s *ipam.PoolSpec, r ipam.Range) bool {
 	inside, _ := splitRange(s, r)
 	return len(inside) > 0
 }
