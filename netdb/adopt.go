@@ -80,7 +80,7 @@ func continues(a *ipam.Adoption, past *ipam.Change) bool {
 }
 
 func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Lease, error) {
-	pool, err := t.poolOfFormer(&ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
+	pool, err := poolOfFormer(&t.View, &ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Leas
 	if old != nil && old.State != ipam.Cooling && old.State != ipam.Quarantined {
 		return nil, fmt.Errorf("%w: it is %s by sandbox %q", ipam.ErrState, old.State, old.Sandbox)
 	}
-	if err := t.adoptsPrefix(pool, &a, old); err != nil {
+	if err := adoptsPrefix(&t.View, pool, &a, old); err != nil {
 		return nil, err
 	}
 	now := ipam.Lease{
@@ -134,7 +134,7 @@ func (t *tx) adopt(who ipam.Who, a ipam.Adoption, past *ipam.Change) (*ipam.Leas
 
 // adoptsPrefix completes an adoption by the delegated prefix that it is of. What an address
 // in one shows is not that its workload has the prefix, unless it is the row's own.
-func (t *tx) adoptsPrefix(p *ipam.Pool, a *ipam.Adoption, old *ipam.Lease) error {
+func adoptsPrefix(v *index.View, p *ipam.Pool, a *ipam.Adoption, old *ipam.Lease) error {
 	if old != nil && old.PrefixLen != 0 {
 		if old.ID != a.ID && (old.UID != a.UID || a.Addr != old.Addr) {
 			return fmt.Errorf("%w: it is in the delegated prefix %s, which is %s", ipam.ErrState, old.Text(), old.State)
@@ -145,7 +145,7 @@ func (t *tx) adoptsPrefix(p *ipam.Pool, a *ipam.Adoption, old *ipam.Lease) error
 	if a.PrefixLen == 0 {
 		return nil
 	}
-	return t.checkFormer(p, &ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
+	return checkFormer(v, p, &ipam.Lease{Addr: a.Addr, PrefixLen: a.PrefixLen, PoolUID: a.PoolUID})
 }
 
 // keepID takes an adopted lease's id away when it is another row's, or when
@@ -269,8 +269,8 @@ func (t *tx) withholdFormer(who ipam.Who, w ipam.Withheld) error {
 }
 
 // checkFormer refuses a delegated prefix that this book cannot have as one.
-func (t *tx) checkFormer(p *ipam.Pool, l *ipam.Lease) error {
-	if !t.wasOutside(l) {
+func checkFormer(v *index.View, p *ipam.Pool, l *ipam.Lease) error {
+	if !wasOutside(v, l) {
 		if _, err := p.CheckPrefixLength(l.PrefixLen); err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (t *tx) checkFormer(p *ipam.Pool, l *ipam.Lease) error {
 			return fmt.Errorf("%w %s: it, or an address of it, is %s", ipam.ErrNotInPool, p.Name, note)
 		}
 	}
-	for _, other := range t.Overlapping(l.Range()) {
+	for _, other := range v.Overlapping(l.Range()) {
 		if other.Addr != l.Addr || other.PrefixLen != l.PrefixLen {
 			return fmt.Errorf("%w: %s of it is %s by sandbox %q", ipam.ErrTaken, other.Text(), other.State, other.Sandbox)
 		}
@@ -287,18 +287,18 @@ func (t *tx) checkFormer(p *ipam.Pool, l *ipam.Lease) error {
 }
 
 // poolOfFormer is poolFor of what a lease of another book had.
-func (t *tx) poolOfFormer(l *ipam.Lease) (*ipam.Pool, error) {
-	if t.At(l.Addr) == nil && t.wasOutside(l) {
-		return t.Pool(l.PoolUID), nil
+func poolOfFormer(v *index.View, l *ipam.Lease) (*ipam.Pool, error) {
+	if v.At(l.Addr) == nil && wasOutside(v, l) {
+		return v.Pool(l.PoolUID), nil
 	}
-	return t.PoolFor(l.Addr)
+	return v.PoolFor(l.Addr)
 }
 
 // wasOutside reports that a lease of another book can be a row of its own pool, which is in
 // this book, too, outside of it: as it was. On the gateway, which the host has, it cannot.
-func (t *tx) wasOutside(l *ipam.Lease) bool {
-	own := t.Pool(l.PoolUID)
-	return own != nil && own.Outside(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(t.Pools(), func(p *ipam.Pool) bool {
+func wasOutside(v *index.View, l *ipam.Lease) bool {
+	own := v.Pool(l.PoolUID)
+	return own != nil && own.Outside(l) != "" && !l.Covers(own.Gateway) && !slices.ContainsFunc(v.Pools(), func(p *ipam.Pool) bool {
 		return p.UID != own.UID && ranges.Of(p.Prefix).Overlaps(l.Range())
 	})
 }
@@ -319,7 +319,7 @@ func (b formers) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool
 		}
 		for _, p := range pools {
 			n := known[index.KeyOf(&p.PoolSpec)]
-			if err := t.canKeep(p); err != nil {
+			if err := canKeep(&t.View, p); err != nil {
 				leftOut = append(leftOut, fmt.Errorf("pool %s (%s, uid %s): %w", p.Name, p.Prefix, p.UID, err))
 				if n == nil && p.Check() == nil && poolNamed(&t.View, &p.PoolSpec) == nil {
 					n = &ipam.PoolName{Name: p.Name, Family: p.Family()}
@@ -341,22 +341,22 @@ func (b formers) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool
 	return leftOut, err
 }
 
-func (t *tx) canKeep(p *ipam.Pool) error {
+func canKeep(v *index.View, p *ipam.Pool) error {
 	id, err := uuid.Parse(p.UID)
 	switch {
-	case err != nil || id.String() != p.UID || t.Pool(p.UID) != nil:
+	case err != nil || id.String() != p.UID || v.Pool(p.UID) != nil:
 		return ipam.Invalid("pool.uid", "%.80q is no id of its own", p.UID)
 	case p.State != ipam.PoolActive && p.State != ipam.PoolDraining:
 		return ipam.Invalid("pool.state", "%.40q is neither active nor draining", p.State)
 	case p.Generation < 1:
 		return ipam.Invalid("generation", "%d is below 1", p.Generation)
-	case poolNamed(&t.View, &p.PoolSpec) != nil:
+	case poolNamed(v, &p.PoolSpec) != nil:
 		return ipam.Invalid("pool.name", "another one has it")
 	}
 	if err := p.Check(); err != nil {
 		return err
 	}
-	for _, other := range t.Pools() {
+	for _, other := range v.Pools() {
 		if other.Prefix.Overlaps(p.Prefix) {
 			return &ipam.OverlapError{Spec: p.PoolSpec, Other: other}
 		}
@@ -379,7 +379,7 @@ func (b formers) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName
 			return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has no address for %s", n.Name, ipam.ErrNotFound, n.UID, n.Interface)
 		}
 		l := rows[0]
-		given, err := t.nameLink(l, Naming{Want: n.Name, Name: n.Name})
+		given, err := nameLink(&t.View, l, Naming{Want: n.Name, Name: n.Name})
 		if given == nil || err != nil {
 			return l, err
 		}

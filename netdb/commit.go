@@ -63,7 +63,7 @@ func (w *writer) Try(batch []*group.Request[*tx]) (answers []error, behind, err 
 	for i, o := range batch {
 		before := len(staged.Steps())
 		if answers[i] = o.Run(t); answers[i] == nil {
-			answers[i] = t.refuse(before)
+			answers[i] = w.refuse(before)
 		}
 		if answers[i] != nil {
 			staged.Rewind(before)
@@ -90,6 +90,15 @@ func (w *writer) Try(batch []*group.Request[*tx]) (answers []error, behind, err 
 		return nil, behind, err
 	}
 	return answers, behind, nil
+}
+
+// refuse is why what was staged from a step on is not committed: the book is another
+// runner's, and these steps do not make it this one's.
+func (w *writer) refuse(from int) error {
+	if steps := w.staged.Steps(); len(steps) == from || steps[from].Holding != nil {
+		return nil
+	}
+	return w.store.foreign()
 }
 
 // publish makes a durable batch visible to readers.

@@ -16,11 +16,11 @@ type Naming struct {
 
 // nameLink returns what to stage with the next change of a lease: the name that is given, nil
 // where its interface has one already.
-func (t *tx) nameLink(l *ipam.Lease, n Naming) (*ipam.HostName, error) {
+func nameLink(v *index.View, l *ipam.Lease, n Naming) (*ipam.HostName, error) {
 	if n.Want == "" {
 		return nil, nil
 	}
-	if has := t.HostNameOf(index.Link{UID: l.UID, Interface: l.Interface}); has != nil {
+	if has := v.HostNameOf(index.Link{UID: l.UID, Interface: l.Interface}); has != nil {
 		if !ipam.FitsHostName(n.Want, has.Name) {
 			return nil, fmt.Errorf("host interface name %s: %w: sandbox %q has %s for %s", n.Want, ipam.ErrState, l.Sandbox, has.Name, l.Interface)
 		}
@@ -29,10 +29,10 @@ func (t *tx) nameLink(l *ipam.Lease, n Naming) (*ipam.HostName, error) {
 	if !ipam.FitsHostName(n.Want, n.Name) {
 		return nil, ipam.Invalid("host_interface_name", "%.40q is not %s", n.Name, n.Want)
 	}
-	if has := t.HostNamed(n.Name); has != nil {
+	if has := v.HostNamed(n.Name); has != nil {
 		return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has it for %s", n.Name, ipam.ErrNameTaken, has.UID, has.Interface)
 	}
-	return &ipam.HostName{Name: n.Name, UID: l.UID, Interface: l.Interface, Rev: t.Rev() + 1}, nil
+	return &ipam.HostName{Name: n.Name, UID: l.UID, Interface: l.Interface, Rev: v.Rev() + 1}, nil
 }
 
 const (

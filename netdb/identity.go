@@ -184,7 +184,7 @@ func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway 
 		switch {
 		case was == "":
 			who.Reason = "runtime_met"
-		case !anyway && t.records():
+		case !anyway && recordsContainers(&t.View):
 			return fmt.Errorf("note runtime %s: %w, %s", id, ipam.ErrOtherRuntime, was)
 		}
 		c := t.change(ipam.OfBook, who)
@@ -194,10 +194,10 @@ func (b *Book) NoteRuntime(ctx context.Context, who ipam.Who, id string, anyway 
 	})
 }
 
-// records reports whether any lease that is open or releasing records a
+// recordsContainers reports whether any lease that is open or releasing records a
 // container.
-func (t *tx) records() bool {
-	for l := range t.Rows() {
+func recordsContainers(v *index.View) bool {
+	for l := range v.Rows() {
 		if (l.State.Open() || l.State == ipam.Releasing) && len(l.Containers) > 0 {
 			return true
 		}

@@ -127,7 +127,7 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 			return nil, err
 		}
 	}
-	given, err := t.nameLink(&now, r.Naming)
+	given, err := nameLink(&t.View, &now, r.Naming)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (b leases) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*i
 		if !l.State.Open() {
 			return nil, fmt.Errorf("name a link of %s: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 		}
-		given, err := t.nameLink(l, n)
+		given, err := nameLink(&t.View, l, n)
 		if given == nil || err != nil {
 			return l, err
 		}

@@ -55,7 +55,7 @@ func (b pools) EnsurePool(ctx context.Context, who ipam.Who, spec ipam.PoolSpec)
 }
 
 func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
-	plan, err := t.plan().change(c)
+	plan, err := planner{&t.View, t.now}.change(c)
 	if err != nil || !plan.Changed {
 		return outcomeOf(plan), err
 	}
@@ -161,7 +161,7 @@ func (b pools) RemovePool(ctx context.Context, who ipam.Who, uid string, force b
 		}
 	}
 	return change(ctx, b.w, func(t *tx) (*ipam.PoolOutcome, error) {
-		plan, err := t.plan().removal(uid, force)
+		plan, err := planner{&t.View, t.now}.removal(uid, force)
 		if err != nil {
 			return nil, err
 		}

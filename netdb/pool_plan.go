@@ -58,8 +58,6 @@ type planner struct {
 	now ipam.Stamp
 }
 
-func (t *tx) plan() planner { return planner{&t.View, t.now} }
-
 // change decides about a change, and stages nothing.
 func (p planner) change(c PoolChange) (*poolPlan, error) {
 	if err := c.Spec.Check(); err != nil {

@@ -91,7 +91,7 @@ const anyRev = -1
 func (w *writer) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease, hold string, evidence json.RawMessage, rev int64) (*ipam.Lease, error) {
 	return change(ctx, w, func(t *tx) (*ipam.Lease, error) {
 		a := former.Addr
-		pool, err := t.poolOfFormer(&former)
+		pool, err := poolOfFormer(&t.View, &former)
 		if err != nil {
 			return nil, fmt.Errorf("quarantine %s: %w", a, err)
 		}
@@ -99,7 +99,7 @@ func (w *writer) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease
 		if old != nil && old.PrefixLen != 0 { // all of it, with the evidence about one address
 			former.Addr, former.PrefixLen = old.Addr, old.PrefixLen
 		} else if former.PrefixLen != 0 {
-			if err := t.checkFormer(pool, &former); err != nil {
+			if err := checkFormer(&t.View, pool, &former); err != nil {
 				return nil, fmt.Errorf("quarantine %s: %w", former.Text(), err)
 			}
 		}

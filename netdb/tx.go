@@ -10,24 +10,14 @@ import (
 	"github.com/ipamd/ipamd/netdb/index"
 )
 
-// A tx is what one request sees and does inside a commit: the committed index,
-// and on top what was staged by the requests before it in the batch and by
-// itself. It has a method for each step of a change, in the file of the step's noun: all of them
-// read and stage the same rows.
+// A tx is what one request sees and does inside a commit. What it sees is the batch's view. What it
+// does is to stage changes: each of them here in the end, by a method that says what becomes of a
+// row, and those are in the file of their noun. What only reads is a function of the view.
 type tx struct {
 	*index.Batch
 	opts  *Options
 	store *store
 	now   ipam.Stamp
-}
-
-// refuse is why what was staged from a step on is not committed: the book is another
-// runner's, and these steps do not make it this one's.
-func (t *tx) refuse(from int) error {
-	if steps := t.Steps(); len(steps) == from || steps[from].Holding != nil {
-		return nil
-	}
-	return t.store.foreign()
 }
 
 // move stages the change of one row, if the table of moves allows it. now is

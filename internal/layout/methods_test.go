@@ -20,7 +20,6 @@ var large = map[string]struct {
 }{
 	"client.Client":            {48, "one for each verb of the socket"},
 	"bridge/rtnl.Socket":       {46, "one for each message of the kernel"},
-	"netdb.tx":                 {38, "one for each step that a change may take; the steps of a noun are in its file"},
 	"reconciler.view":          {46, "rows of one table of decisions, over readings that none of them changes"},
 	"cmd/ipamctl.page":         {63, "it draws: one for each part of an answer, in the file of its verb"},
 	"cmd/ipamctl.ctl":          {40, "one for each way in which a verb asks, answers or completes"},
