@@ -25,8 +25,9 @@
 //	upkeep   what follows a commit: fold the log, prune the history; and Retry
 //	verbs    leases, releases, quarantines, pools, sleeps, slots, formers: each in its file
 //
-// A verb is a function of a transaction (tx), which stages what changes. What it stages, the store
-// writes, and once that is durable the index applies it. An opening makes a store and reads the first index; a checker reads.
+// A verb is a function of a transaction (tx), which stages what changes. The store writes what is
+// staged, and once that is durable the index applies it. An opening makes a store and reads the
+// first index; a checker reads both.
 //
 // No part has a goroutine of its own. The caller that holds the writer's lock commits.
 // Only the lock holder uses the writing connection, its statements, the mark, the

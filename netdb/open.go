@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/elapsed"
@@ -55,19 +54,6 @@ func Open(path string, opts Options) (*Book, error) {
 	}
 	return b, err
 }
-
-// A store is the file of a book, and what it says of itself: whose it is, and of when. Its fields are
-// set while it is opened; what writes belongs to the lock holder of the [writer].
-type store struct {
-	*sqlite.File
-	opts  *Options
-	clock *elapsed.Clock
-	identity
-	holding atomic.Pointer[ipam.Holding] // whose it is; the lock holder's to change
-	sql     statements
-}
-
-func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) }
 
 // An opening is a store on its way: what a start alone does, and what it alone knows.
 type opening struct {

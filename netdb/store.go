@@ -6,11 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
+	"github.com/ipamd/ipamd/internal/elapsed"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/netdb/group"
 	"github.com/ipamd/ipamd/netdb/index"
+	"github.com/ipamd/ipamd/netdb/sqlite"
 )
+
+// A store is the file of a book, and what it says of itself: whose it is, and of when. Its fields are
+// set while it is opened; what writes belongs to the lock holder of the [writer].
+type store struct {
+	*sqlite.File
+	opts  *Options
+	clock *elapsed.Clock
+	identity
+	holding atomic.Pointer[ipam.Holding] // whose it is; the lock holder's to change
+	sql     statements
+}
+
+func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) }
 
 // writeBeside stores what a step does to a table beside the leases. what names a row of it.
 func writeBeside[T any](s *store, b index.Beside[T], what string, upsert, end *sql.Stmt, columns func(*T) []any) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/ipamd/ipamd/netdb/index"
 )
 
-// A tx is what one request sees and does inside a commit. What it sees is the batch's view. What it
-// does is to stage changes: each of them here in the end, by a method that says what becomes of a
-// row, and those are in the file of their noun. What only reads is a function of the view.
+// A tx is what one request sees and does inside a commit. It sees the batch's view, and stages
+// changes, each of a row in the end by [tx.recordWith]; what leads there is in the file of its
+// noun. What only reads is a function of the view.
 type tx struct {
 	*index.Batch
 	opts  *Options
