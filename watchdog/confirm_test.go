@@ -22,7 +22,7 @@ func kinds(found []obstacle) string {
 	return strings.Join(out, " ")
 }
 
-// Confirmed is the one line in which everybody was asked and nothing is left;
+// Confirmed is the one line in which all were asked and nothing is left;
 // every other line names what stands in the way.
 func TestConfirmed(t *testing.T) {
 	addr := netip.MustParseAddr("10.8.64.2")
@@ -38,11 +38,11 @@ func TestConfirmed(t *testing.T) {
 		want   string
 		says   string // in the first
 	}{
-		"everybody was asked, nothing is left": {func(*ipam.Lease, *facts) {}, "", ""},
-		"nobody was asked":                     {func(_ *ipam.Lease, f *facts) { *f = facts{runtime: true} }, "runtime runtime port silent", "c1 was not asked"},
-		"nobody was asked, no runtime":         {func(_ *ipam.Lease, f *facts) { *f = facts{} }, "runtime port silent", "no runtime is configured"},
-		"no runtime, and containers recorded":  {func(_ *ipam.Lease, f *facts) { f.runtime = false }, "runtime", "records 1 containers"},
-		"no runtime, and no containers":        {func(l *ipam.Lease, f *facts) { l.Containers, f.runtime, f.looks, f.listed = nil, false, nil, false }, "", ""},
+		"all were asked, nothing is left":     {func(*ipam.Lease, *facts) {}, "", ""},
+		"none was asked":                      {func(_ *ipam.Lease, f *facts) { *f = facts{runtime: true} }, "runtime runtime port silent", "c1 was not asked"},
+		"none was asked, no runtime":          {func(_ *ipam.Lease, f *facts) { *f = facts{} }, "runtime port silent", "no runtime is configured"},
+		"no runtime, and containers recorded": {func(_ *ipam.Lease, f *facts) { f.runtime = false }, "runtime", "records 1 containers"},
+		"no runtime, and no containers":       {func(l *ipam.Lease, f *facts) { l.Containers, f.runtime, f.looks, f.listed = nil, false, nil, false }, "", ""},
 		"a record": {func(_ *ipam.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
 			f.seen = []census.Sighting{{Witness: census.Runtime, Namespace: "default", Container: "c1", Task: "stopped"}}
@@ -53,7 +53,7 @@ func TestConfirmed(t *testing.T) {
 		"the second container was not asked": {func(l *ipam.Lease, _ *facts) { l.Containers = append(l.Containers, ipam.Container(c2)) }, "runtime", "default/c2 was not asked"},
 		"one that was met and not recorded":  {func(_ *ipam.Lease, f *facts) { f.looks[c2] = answer{Look: Look{Found: true}} }, "container", "default/c2"},
 		"one that only the list shows":       {func(_ *ipam.Lease, f *facts) { f.list = []Container{c2} }, "container", "default/c2 is there"},
-		"found by both ways, told once": {func(_ *ipam.Lease, f *facts) {
+		"found by both ways, reported once": {func(_ *ipam.Lease, f *facts) {
 			f.looks[c1] = answer{Look: Look{Found: true}}
 			f.list = []Container{c1}
 		}, "container", "default/c1"},
@@ -90,15 +90,15 @@ func TestConfirmed(t *testing.T) {
 // Only a plain "gone" of the owner lets a sandbox go.
 func TestOwnerKeeps(t *testing.T) {
 	for _, tt := range []struct {
-		v    Verdict
-		err  error
-		kept bool
+		v      Verdict
+		err    error
+		blocks bool
 	}{
 		{Gone, nil, false}, {Valid, nil, true}, {Unknown, nil, true}, {Verdict(9), nil, true},
 		{Gone, errBroken, true}, {Unknown, errBroken, true},
 	} {
-		if got := ofOwner("a", tt.v, tt.err); (len(got) > 0) != tt.kept {
-			t.Errorf("verdict %v, error %v: %+v, want kept: %v", tt.v, tt.err, got, tt.kept)
+		if got := ofOwner("a", tt.v, tt.err); (len(got) > 0) != tt.blocks {
+			t.Errorf("verdict %v, error %v: %+v, want a blocker: %v", tt.v, tt.err, got, tt.blocks)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestTheIndexRemembers(t *testing.T) {
 	}
 }
 
-// The board's containers: each once, with or without addresses; nobody else's
+// The board's containers: each once, with or without addresses; no other's
 // sightings.
 func TestOnBoard(t *testing.T) {
 	b := census.NewBoard()

@@ -99,19 +99,19 @@ func TestDue(t *testing.T) {
 	if at, _ := tr.due(false); at.Sub(now) != firstWait {
 		t.Errorf("after progress it waits %v", at.Sub(now))
 	}
-	kept := &track{lease: &ipam.Lease{State: ipam.Bound}}
+	blocked := &track{lease: &ipam.Lease{State: ipam.Bound}}
 	for what, most := range map[*obstacle]time.Duration{
 		{Blocker: Blocker{Kind: KindRuntime}}: lastWait, {Blocker: Blocker{Kind: KindUnconfirmed}}: lastWait,
 		{Blocker: Blocker{Kind: KindPort}}: lastWait, {Blocker: Blocker{Kind: KindPort}, port: "veth1"}: stuckWait,
 	} {
 		for range 20 {
 			tr.failed([]obstacle{*what}, now, false)
-			kept.failed([]obstacle{*what}, now, false)
+			blocked.failed([]obstacle{*what}, now, false)
 		}
 		if at, _ := tr.due(false); at.Sub(now) != most {
 			t.Errorf("behind %+v it waits %v, want %v", *what, at.Sub(now), most)
 		}
-		if at, _ := kept.due(false); at.Sub(now) != stuckWait {
+		if at, _ := blocked.due(false); at.Sub(now) != stuckWait {
 			t.Errorf("a bound lease waits %v, want %v", at.Sub(now), stuckWait)
 		}
 	}

@@ -58,7 +58,7 @@ func TestTheListSpeaksWhereTheBoardLags(t *testing.T) {
 			now.before.Store(&begins)
 			s.release(b)
 			if got := s.blocked(b, watchdog.KindContainer); !strings.Contains(got, tt.id) {
-				t.Errorf("%s is kept because %q", b.name, got)
+				t.Errorf("%s is blocked because %q", b.name, got)
 			}
 			d.Delete(t, space, tt.id)
 			s.cools(b)

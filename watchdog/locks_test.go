@@ -33,7 +33,7 @@ func (p hungPorts) PortNames() map[string]bool {
 	return map[string]bool{"veth-a": true}
 }
 
-// A bridge that hangs holds up nobody but the loop that asks it: releases are
+// A bridge that hangs holds up none but the loop that asks it: releases are
 // answered, by what is on record.
 func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
 	ports := hungPorts{asked: make(chan struct{}, 1), free: make(chan struct{})}
@@ -71,10 +71,10 @@ func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
 	select {
 	case got := <-answered:
 		if len(got) != 1 || got[0].Kind != KindPort {
-			t.Errorf("it is kept by %+v", got)
+			t.Errorf("it is blocked by %+v", got)
 		}
 	case <-time.After(time.Minute):
-		t.Error("while the bridge hangs nobody learns what keeps a lease")
+		t.Error("while the bridge hangs it is not answered what blocks a lease")
 	}
 	close(ports.free)
 	stop()
@@ -108,10 +108,10 @@ func TestF11ADiskThatHangsHoldsUpNoPass(t *testing.T) {
 	select {
 	case err := <-answered:
 		if err != nil {
-			t.Errorf("nobody was refused, yet: %v", err)
+			t.Errorf("none was refused, yet: %v", err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("while the disk hangs nobody learns which runtime is believed")
+		t.Error("while the disk hangs it is not answered which runtime is believed")
 	}
 	close(book.free)
 	if err := <-done; !errors.Is(err, netdb.ErrReadOnly) {

@@ -21,7 +21,7 @@ func TestAStuckShimHoldsUpNoOther(t *testing.T) {
 		s.d.FreezeShim(t, space, "c0")
 		s.d.DeleteRecord(t, space, "c0")
 		s.release(stuck)
-		s.eventually("the task is told", func() bool {
+		s.eventually("the task is a blocker", func() bool {
 			b := s.Blockers(s.now(stuck))
 			return len(b) > 0 && (b[0].Kind == watchdog.KindTask || b[0].Kind == watchdog.KindRuntime)
 		})
@@ -47,7 +47,7 @@ func TestReleasedAddressStaysOnTheWire(t *testing.T) {
 		by     func(*scene, *sandbox)
 		reason string
 	}{
-		"somebody has it by hand": {time.Nanosecond, func(s *scene, b *sandbox) {
+		"a person has it by hand": {time.Nanosecond, func(s *scene, b *sandbox) {
 			s.ns.Port("rt0", b.lease.Addr.String()+"/24")
 		}, "still_on_the_wire"},
 		"another container claims it": {time.Hour, func(s *scene, b *sandbox) {

@@ -18,7 +18,7 @@ import (
 func TestAnOrphansAddressCools(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		o := ownertest.Start(t)
-		o.Set("valid", "somebody")
+		o.Set("valid", "bystander")
 		client, err := owner.New(owner.Config{Socket: o.Socket, Timeout: soon})
 		if err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestAnOrphansAddressCools(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		s := newScene(t, d, func(c *watchdog.Config) { c.Owner = client })
 		a := s.plugged("a", "c1", "c2")
-		other := s.plugged("somebody", "c3")
+		other := s.plugged("bystander", "c3")
 		sweeper, err := orphans.New(orphans.Config{
 			Owner: client, Runtime: s.runtime, Book: s.book, Board: s.board, Awaited: func(string) bool { return false },
 			Every: 20 * time.Millisecond, Grace: time.Nanosecond, Parallel: 4,

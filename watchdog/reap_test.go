@@ -37,7 +37,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 			t.Helper()
 			let, reply, err := s.Reap(ctx, s.now(b), "reaped")
 			if let || err != nil || !strings.Contains(reply, why) {
-				t.Errorf("reap %s: released %v, %q, %v; want kept, %q", b.name, let, reply, err, why)
+				t.Errorf("reap %s: released %v, %q, %v; want it blocked, %q", b.name, let, reply, err, why)
 			}
 		}
 		a := s.bare("a", "c1")
@@ -70,7 +70,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 		}
 		let, why, err := s.Reap(ctx, s.now(p), "reaped")
 		if !let || err != nil {
-			t.Fatalf("nothing is left and it is kept: %q, %v", why, err)
+			t.Fatalf("nothing is left and it is blocked: %q, %v", why, err)
 		}
 		s.cools(p)
 		if got := story(s.changes(p)[2:]); got != "releasing:reaped cooling:removal_confirmed" {
@@ -82,7 +82,7 @@ func TestR4ReapLooksAgain(t *testing.T) {
 			Plug: ipam.Plug{Boot: ipam.Now().BootID, Unseen: true}})
 		s.check(err)
 		keeps(off, "nothing of it was ever seen")
-		// Nobody has looked whether it was, as an ipamd of before did not.
+		// It was not looked at whether it was, as an ipamd of before did not.
 		before := &sandbox{name: "before", lease: netdbtest.Reserve(t, s.book, "before")}
 		before.lease, err = s.book.Bind(ctx, client, before.lease.ID, 0, ipam.Binding{MAC: "02:00:00:00:99:02"})
 		s.check(err)
@@ -108,7 +108,7 @@ func TestExpire(t *testing.T) {
 	keeps := func(l *ipam.Lease, why string) {
 		t.Helper()
 		if let, reply, err := s.Expire(ctx, l, "expired"); let || err != nil || !strings.Contains(reply, why) {
-			t.Errorf("released %v, %q, %v; want kept, %q", let, reply, err, why)
+			t.Errorf("released %v, %q, %v; want it blocked, %q", let, reply, err, why)
 		}
 	}
 	expires := func(l *ipam.Lease) {
@@ -158,7 +158,7 @@ func TestOwnerKeepsTheForsaken(t *testing.T) {
 	a, b := s.running("a", "c1"), s.running("b", "c2")
 	s.d.Delete(t, space, "c1")
 	if got := s.blocked(a, "owner"); !strings.Contains(got, "no answer about a") {
-		t.Errorf("kept because %q", got)
+		t.Errorf("blocked because %q", got)
 	}
 	owner.verdict.Store(int32(watchdog.Valid))
 	if let, why, err := s.Reap(ctx, s.now(a), "reaped"); let || err != nil || !strings.Contains(why, "valid") {

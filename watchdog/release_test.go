@@ -83,7 +83,7 @@ func TestBlockers(t *testing.T) {
 			nil, []string{"container", "container"}, "default/c1"},
 		"its port and its namespace": {ipam.Lease{State: ipam.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
 			nil, []string{"port", "port"}, "veth1"},
-		"somebody sees it": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) {
+		"a witness sees it": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) {
 			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: census.NewSpace(7, ""), Port: "veth1"}})
 		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
 		"a witness cannot answer": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, errBroken) },

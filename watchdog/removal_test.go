@@ -75,7 +75,7 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 			t.Fatalf("released to %s", l.State)
 		}
 		if got := s.blocked(a, "container", "port"); got != "container sandboxes/app is there" && !strings.HasPrefix(got, "container sandboxes/app is there (task ") {
-			t.Errorf("the survivor is told as %q", got)
+			t.Errorf("the survivor is reported as %q", got)
 		}
 		s.d.Delete(t, space, "app")
 		s.blocked(a, "port")
@@ -87,7 +87,7 @@ func TestW4SurvivorInTheNamespace(t *testing.T) {
 // G7. A record that carries a sandbox's name and nothing else, made by another, keeps
 // its released address a few seconds if it is younger than the release, and no longer
 // though such records are made again and again. Older ones, however many, do not keep it
-// at all, and what claims the address, too, has it set aside. One that has or had a task,
+// at all, and what claims the address, too, has it quarantined. One that has or had a task,
 // has the lease's own label or is recorded blocks as before.
 func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -131,11 +131,11 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		s.noticed()
 		s.d.StopTask(t, space, "ran")
 		s.check(s.runtime.DeleteTask(ctx, watchdog.Container{Namespace: space, ID: "ran"}))
-		aside := func(b *sandbox) {
+		quarantined := func(b *sandbox) {
 			t.Helper()
-			s.eventually(b.name+" is set aside", func() bool { return s.now(b).State == ipam.Quarantined })
+			s.eventually(b.name+" is quarantined", func() bool { return s.now(b).State == ipam.Quarantined })
 			if l := s.now(b); l.Reason != "claimed_by_another" || len(l.Evidence) == 0 {
-				t.Errorf("%s is set aside as %+v", b.name, l)
+				t.Errorf("%s is quarantined as %+v", b.name, l)
 			}
 		}
 
@@ -165,7 +165,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		pass(grace)
 		s.cools(a)
 		s.cools(g)
-		aside(i)
+		quarantined(i)
 		stop()
 		s.check(<-over)
 		if !s.onBoard("young") {
@@ -183,7 +183,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 		s.cools(f)
 		removed(h, "h1")
 		s.release(h)
-		aside(h)
+		quarantined(h)
 
 		ends(b, "b1")
 		ends(c, "c1")
@@ -200,7 +200,7 @@ func TestG7ARecordWithoutATaskBlocksNoRelease(t *testing.T) {
 	})
 }
 
-// W9. A container is deleted and its port leaves; nobody calls Release, no
+// W9. A container is deleted and its port leaves; Release is not called, no
 // pass runs: the address cools by events alone. As long as anything is left
 // the lease stays bound, so a container can be replaced in place.
 func TestW9DeletedContainerCools(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 // P6. An address that was on the wire cools, though its lease was never bound
-// and nobody sees it any more; and what the kernel remembers of it is deleted.
+// and no witness sees it any more; and what the kernel remembers of it is deleted.
 func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2))
 	a := netdbtest.Reserve(t, s.book, "a")

@@ -65,7 +65,7 @@ func TestARecordedPortKeepsTheAddressThoughAnotherHasIt(t *testing.T) {
 			continue
 		}
 		if got := s.blocked(a, "port"); !strings.HasPrefix(got, p.HostName+" is a port") {
-			t.Errorf("%s: kept because %q", name, got)
+			t.Errorf("%s: blocked because %q", name, got)
 		}
 		if l := s.now(b); l.State != ipam.Bound {
 			t.Errorf("%s: it is %s", name, l.State)
