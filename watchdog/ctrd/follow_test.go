@@ -73,7 +73,7 @@ func TestEventsAreNotBelieved(t *testing.T) {
 			{"/containers/create", &eventsapi.ContainerCreate{ID: "nobody"}},
 			{"/tasks/exit", &eventsapi.TaskExit{ContainerID: "live", ID: "an-exec"}},
 			{"/tasks/delete", &eventsapi.TaskDelete{ContainerID: "nobody"}},
-			{"/containers/create", &types.Empty{}}, // names nobody
+			{"/containers/create", &types.Empty{}}, // names no container
 		} {
 			if err := d.Client().EventService().Publish(ctx, forged.topic, forged.event); err != nil {
 				t.Fatal(err)
@@ -168,7 +168,7 @@ func TestNothingFallsBetween(t *testing.T) {
 	})
 }
 
-// Run leaves nothing behind, and its end is a silence: nobody looks any more.
+// Run leaves nothing behind, and its end is a silence: nothing looks any more.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		x := look(t, d)

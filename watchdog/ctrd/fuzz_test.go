@@ -18,7 +18,7 @@ import (
 // reason, whatever stands in them. It holds:
 //   - each label that holds addresses is a claim if its value is an address of
 //     a sandbox, with or without a prefix length, and else a reason that names
-//     it: a label that nobody can read is never silence;
+//     it: a label that cannot be read is never silence;
 //   - the claims are of as many addresses, and each says what the other labels
 //     do and the later one of the record's dates;
 //   - a container that claims nothing is there all the same;

@@ -25,7 +25,7 @@ func TestTied(t *testing.T) {
 		labelled("sandboxes", "odd", `s "4" ü\`, "l-4")
 		labelled("sandboxes", "stranger", "s-5", "l-5")
 		d.Create(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "bare"})
-		everybody := "bare by-id by-lease by-owner odd stranger"
+		all := "bare by-id by-lease by-owner odd stranger"
 		many := make([]watchdog.Tie, 100)
 		for i := range many {
 			many[i] = watchdog.Tie{LeaseID: fmt.Sprint("x-", i)}
@@ -39,10 +39,10 @@ func TestTied(t *testing.T) {
 			{"a lease label", []watchdog.Tie{{LeaseID: "l-2", Owners: []string{"s-0"}}}, "by-lease"},
 			{"an owner label", []watchdog.Tie{{LeaseID: "l-0", Owners: []string{"s-0", "s-3"}}}, "by-owner"},
 			{"several leases", []watchdog.Tie{{LeaseID: "l-1"}, {LeaseID: "l-2", Owners: []string{"s-2"}}, {LeaseID: "l-2"}}, "by-id by-lease"},
-			{"nobody", []watchdog.Tie{{LeaseID: "l-0", Owners: []string{""}}}, ""},
-			{"what cannot be quoted", []watchdog.Tie{{LeaseID: "l-0", Owners: []string{`s "4" ü\`}}}, everybody},
-			{"too many to name", many, everybody},
-			{"no tie", nil, everybody},
+			{"no owner", []watchdog.Tie{{LeaseID: "l-0", Owners: []string{""}}}, ""},
+			{"what cannot be quoted", []watchdog.Tie{{LeaseID: "l-0", Owners: []string{`s "4" ü\`}}}, all},
+			{"too many to name", many, all},
+			{"no tie", nil, all},
 		} {
 			list, err := x.w.Tied(t.Context(), c.ties)
 			if err != nil {

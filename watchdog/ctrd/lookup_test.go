@@ -87,10 +87,10 @@ func TestLookFindsATaskWithoutRecord(t *testing.T) {
 			t.Errorf("with a frozen shim: %+v, want an error", got)
 		}
 		if x.w.Signal(t.Context(), named("running"), syscall.SIGKILL) == nil {
-			t.Error("a signal to a task that nobody can reach was no error")
+			t.Error("a signal to a task that cannot be reached was no error")
 		}
 		if x.w.DeleteTask(t.Context(), named("running")) == nil {
-			t.Error("the deletion of a task that nobody can reach was no error")
+			t.Error("the deletion of a task that cannot be reached was no error")
 		}
 		d.ThawShim(t, "sandboxes", "frozen")
 		x.lookIs("frozen", watchdog.Look{Task: "unknown"})
@@ -230,9 +230,9 @@ func TestLookWhileDown(t *testing.T) {
 			<-back
 			x.eventually("a reading", x.speaks)
 		}
-		told := x.w.Changed()
+		changed := x.w.Changed()
 		x.container("next", "10.8.64.9")
-		<-told
+		<-changed
 	})
 }
 

@@ -28,7 +28,7 @@ func TestKilledAndBack(t *testing.T) {
 			x.eventually("silence", func() bool { return !x.speaks() })
 			for i := range n {
 				if x.by(ip(i)) == "" {
-					t.Errorf("%s went unseen because nobody answered", ip(i))
+					t.Errorf("%s went unseen because containerd did not answer", ip(i))
 				}
 			}
 			if err := x.w.Refresh(t.Context()); err == nil || strings.Contains(err.Error(), "transport") {
@@ -49,7 +49,7 @@ func TestKilledAndBack(t *testing.T) {
 	})
 }
 
-// A container that is deleted while nobody follows is gone in the reading
+// A container that is deleted while it is not followed is gone in the reading
 // after, and only then.
 func TestDownAtStart(t *testing.T) {
 	ctrdtest.Each(t, func(t *testing.T, d *ctrdtest.Daemon) {
@@ -86,7 +86,7 @@ func TestFrozen(t *testing.T) {
 		x.eventually("silence", func() bool { return !x.speaks() })
 		t.Logf("silent after %v, because: %s", time.Since(begin), x.silence())
 		if x.by("10.8.64.2") == "" {
-			t.Error(".2 went unseen because nobody answered")
+			t.Error(".2 went unseen because containerd did not answer")
 		}
 		begin = time.Now()
 		if err := x.w.Refresh(t.Context()); err == nil {

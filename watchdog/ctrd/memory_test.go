@@ -18,7 +18,7 @@ import (
 	"github.com/ipamd/ipamd/internal/ctrdtest"
 )
 
-// G9: a tenant puts megabytes into labels that are nobody's business. A reading holds a
+// G9: a tenant puts megabytes into labels that no part reads. A reading holds a
 // record or two of them at a time, however many there are, and finds what it looks for
 // beside them.
 func TestG9ForeignLabelsCostNothing(t *testing.T) {
@@ -68,7 +68,7 @@ func TestG9ForeignLabelsCostNothing(t *testing.T) {
 	})
 }
 
-// create makes records with labels of nobody's beside their own.
+// create makes records with foreign labels beside their own.
 func create(t *testing.T, d *ctrdtest.Daemon, records, labels, size int) {
 	t.Helper()
 	ctx := namespaces.WithNamespace(t.Context(), "sandboxes")

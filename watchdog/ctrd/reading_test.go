@@ -24,7 +24,7 @@ func TestWholeReading(t *testing.T) {
 			ipLabel + "11":   "::ffff:10.8.64.3", // .3 once more
 			ipLabel + "x":    "10.8.64.90",
 			ipLabel + "-old": "10.8.64.91",
-			ipLabel + "2x":   "no address, and nobody asked",
+			ipLabel + "2x":   "no address, and not asked for",
 			"other/ip":       "10.8.64.92",
 		}})
 		d.Run(t, ctrdtest.Spec{Namespace: "sandboxes", ID: "frozen", Labels: map[string]string{ipLabel: "10.8.64.4"}})

@@ -30,7 +30,7 @@ func TestReadingWaitsForTheStream(t *testing.T) {
 		x.run()
 		x.eventually("the first reading", x.speaks)
 		if took := time.Since(began); took < late {
-			t.Errorf("read after %v, when containerd did not yet tell of changes", took)
+			t.Errorf("read after %v, when containerd did not yet report changes", took)
 		}
 		x.container("app", "10.8.64.2")
 		x.eventually("what came next", func() bool { return x.by("10.8.64.2") != "" })
