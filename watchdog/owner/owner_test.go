@@ -44,7 +44,7 @@ func TestF8Judge(t *testing.T) {
 		want   watchdog.Verdict
 	}{
 		"time-out":                   {answer{err: context.DeadlineExceeded}, unknown},
-		"nobody listens":             {answer{err: errors.New("connection refused")}, unknown},
+		"no process listens":         {answer{err: errors.New("connection refused")}, unknown},
 		"cut off":                    {answer{status: 200, body: []byte(`{"id":"a","state":"gone"}`), err: io.ErrUnexpectedEOF}, unknown},
 		"cut off before the body":    {answer{status: 200, err: io.ErrUnexpectedEOF}, unknown},
 		"no such sandbox, cut off":   {answer{status: 404, err: io.ErrUnexpectedEOF}, unknown},
@@ -143,8 +143,8 @@ func TestDecodeList(t *testing.T) {
 // rather not hold.
 func TestAsksTheReferenceServer(t *testing.T) {
 	o := ownertest.Start(t)
-	var told []watchdog.Verdict
-	c := ask(t, Config{Socket: o.Socket, OnLookup: func(v watchdog.Verdict) { told = append(told, v) }})
+	var verdicts []watchdog.Verdict
+	c := ask(t, Config{Socket: o.Socket, OnLookup: func(v watchdog.Verdict) { verdicts = append(verdicts, v) }})
 	names := []string{"a", ".", "..", "...", "a/b", "../a", "a//b", "%2F", "a?b=c#d", "ä ö", "a;b&c+d", "/", "\x01\x7f", "a\\b", strings.Repeat("x", 253)}
 	o.Set("valid", names...)
 	o.Set("gone", "dead", "a/b")
@@ -158,7 +158,7 @@ func TestAsksTheReferenceServer(t *testing.T) {
 			t.Errorf("%q is %v, %v, want %v", name, got, err, want)
 		}
 	}
-	told = nil
+	verdicts = nil
 	for _, tt := range []struct {
 		name string
 		want watchdog.Verdict
@@ -167,8 +167,8 @@ func TestAsksTheReferenceServer(t *testing.T) {
 			t.Errorf("%q is %v, %v, want %v", tt.name, got, err, tt.want)
 		}
 	}
-	if !slices.Equal(told, []watchdog.Verdict{watchdog.Gone, watchdog.Gone, watchdog.Unknown, watchdog.Unknown}) {
-		t.Errorf("the hook was told %v", told)
+	if !slices.Equal(verdicts, []watchdog.Verdict{watchdog.Gone, watchdog.Gone, watchdog.Unknown, watchdog.Unknown}) {
+		t.Errorf("the hook was called with %v", verdicts)
 	}
 	list, err := c.List(t.Context())
 	if err != nil || len(list) != len(names)+2 || list[0] != (watchdog.Owned{Sandbox: "a", Verdict: watchdog.Valid}) {
@@ -279,7 +279,7 @@ func TestNoAnswer(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if v, err := ask(t, Config{Socket: socket}).Look(ended, "a"); v != watchdog.Unknown || !errors.Is(err, context.Canceled) {
-			t.Errorf("looked up for nobody: %v, %v", v, err)
+			t.Errorf("looked up without a sandbox: %v, %v", v, err)
 		}
 	}
 	c := ask(t, Config{Socket: filepath.Join(t.TempDir(), "missing")})

@@ -21,7 +21,7 @@ import (
 // Nothing is asked of anybody else.
 func TestG11OnlyTheOwnerIsBelieved(t *testing.T) {
 	realtest.Root(t)
-	const nobody = 65534
+	const otherUser = 65534
 	asked := false
 	gone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = true
@@ -33,17 +33,17 @@ func TestG11OnlyTheOwnerIsBelieved(t *testing.T) {
 		uids []uint32
 		says string // "" is believed
 	}{
-		"root":                          {0, nil, nil, ""},
-		"another user":                  {nobody, nil, nil, "uid 65534 listens"},
-		"a user that is configured":     {nobody, nil, []uint32{nobody}, ""},
-		"another than is configured":    {nobody, nil, []uint32{1}, "uid 65534 listens"},
-		"in everybody's folder":         {0, func(t *testing.T, dir string) { check(t, os.Chmod(dir, 0o777)) }, nil, "any user may write"},
-		"in a shared folder":            {0, func(t *testing.T, dir string) { check(t, os.Chmod(dir, 0o777|os.ModeSticky)) }, nil, "any user may write"},
-		"in another user's folder":      {0, func(t *testing.T, dir string) { check(t, os.Chown(dir, nobody, nobody)) }, nil, "belongs to uid 65534"},
-		"in the configured user's":      {nobody, func(t *testing.T, dir string) { check(t, os.Chown(dir, nobody, nobody)) }, []uint32{nobody}, ""},
-		"below everybody's folder":      {0, func(t *testing.T, dir string) { check(t, os.Chmod(filepath.Dir(dir), 0o777)) }, nil, "any user may write"},
-		"below a shared folder":         {0, func(t *testing.T, dir string) { check(t, os.Chmod(filepath.Dir(dir), 0o777|os.ModeSticky)) }, nil, ""},
-		"in a folder that is not there": {0, func(t *testing.T, dir string) { check(t, os.RemoveAll(dir)) }, nil, "no such file"},
+		"root":                                   {0, nil, nil, ""},
+		"another user":                           {otherUser, nil, nil, "uid 65534 listens"},
+		"a user that is configured":              {otherUser, nil, []uint32{otherUser}, ""},
+		"another than is configured":             {otherUser, nil, []uint32{1}, "uid 65534 listens"},
+		"in a folder that any user may write to": {0, func(t *testing.T, dir string) { check(t, os.Chmod(dir, 0o777)) }, nil, "any user may write"},
+		"in a shared folder":                     {0, func(t *testing.T, dir string) { check(t, os.Chmod(dir, 0o777|os.ModeSticky)) }, nil, "any user may write"},
+		"in another user's folder":               {0, func(t *testing.T, dir string) { check(t, os.Chown(dir, otherUser, otherUser)) }, nil, "belongs to uid 65534"},
+		"in the configured user's":               {otherUser, func(t *testing.T, dir string) { check(t, os.Chown(dir, otherUser, otherUser)) }, []uint32{otherUser}, ""},
+		"below such a folder":                    {0, func(t *testing.T, dir string) { check(t, os.Chmod(filepath.Dir(dir), 0o777)) }, nil, "any user may write"},
+		"below a shared folder":                  {0, func(t *testing.T, dir string) { check(t, os.Chmod(filepath.Dir(dir), 0o777|os.ModeSticky)) }, nil, ""},
+		"in a folder that is not there":          {0, func(t *testing.T, dir string) { check(t, os.RemoveAll(dir)) }, nil, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "owner")
