@@ -24,7 +24,7 @@ func TestG3Claims(t *testing.T) {
 	record := census.Sighting{Witness: census.Runtime, Container: "b", Sandbox: "b"}
 	unknown := record // the runtime could not say whether it has a task
 	unknown.Note = "task state unknown: containerd could not say"
-	nobodys := census.Sighting{Witness: census.Runtime, Container: "n"}
+	unowned := census.Sighting{Witness: census.Runtime, Container: "n"}
 	ours := census.Sighting{Witness: census.Runtime, Container: "a", Sandbox: "a"}
 	type seen = []census.Sighting
 	for name, tt := range map[string]struct {
@@ -47,7 +47,7 @@ func TestG3Claims(t *testing.T) {
 		"a record alone":                        {seen{record}, 0, 1, true},
 		"a record whose task is not known":      {seen{unknown}, 1, 0, true},
 		"the owner, and such a record":          {seen{own, unknown}, 0, 1, false},
-		"a record of no one":                    {seen{nobodys, frame}, 1, 0, true},
+		"a record of no one":                    {seen{unowned, frame}, 1, 0, true},
 		"its own container, and a frame":        {seen{ours, frame}, 1, 0, false},
 		"another namespace alone":               {seen{elsewhere}, 1, 0, false},
 		"another MAC behind its own port":       {seen{{Witness: census.Netns, Port: "veth1", MAC: other}, frame}, 2, 0, false},

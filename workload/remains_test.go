@@ -149,7 +149,7 @@ func TestTrace(t *testing.T) {
 			x := NewLeases(rows)
 			is := Trace{Lease: &tt.lease, At: x.LastKnown(&tt.lease, boot), Remains: tt.left, Leases: x}
 			if says := is.Keeps(); (says == "") != (tt.keeps == "") || !strings.Contains(says, tt.keeps) {
-				t.Errorf("kept by %q, want %q", says, tt.keeps)
+				t.Errorf("blocked by %q, want %q", says, tt.keeps)
 			}
 			if says := is.Left(); (says != "") != ((tt.keeps != "" || tt.there) && !tt.passedOn) {
 				t.Errorf("left: %q; its link is there: %v", says, tt.there)

@@ -97,7 +97,7 @@ func TestBelongs(t *testing.T) {
 		"by the incarnation, with another uid label":                  {nil, of("c2", "a1", uid("a2")), Another},
 		"another sandbox's":                                           {nil, of("c2", "b"), Another},
 		"another sandbox's with this uid":                             {nil, of("c2", "b", uid("a1")), Another},
-		"nobody's":                                                    {nil, of("c2", ""), Unknown},
+		"of no sandbox":                                               {nil, of("c2", ""), Unknown},
 	} {
 		x := NewLeases(append(tt.others, l))
 		if got := x.Judge(l, tt.seen); got != tt.want {
