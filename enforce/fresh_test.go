@@ -11,7 +11,7 @@ import (
 	"github.com/ipamd/ipamd/internal/nstest"
 )
 
-// An unlearning one notes at which ports the bridge was told to forget what it has learned.
+// An unlearning one notes at which ports the bridge was asked to forget what it has learned.
 type unlearning struct {
 	one
 	at   []int
@@ -28,7 +28,7 @@ func (w *unlearning) Unlearn(_ context.Context, index int) error {
 // TestE1APortThatWasInNoSetIsUnlearned: once a port is in a set, the bridge forgets what it has
 // learned there before: of one plugged while the daemon runs, or while none did; of all where
 // another program took the table away. Of a port whose rules were there all the while it is
-// not told to.
+// not asked to.
 func TestE1APortThatWasInNoSetIsUnlearned(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{Enforce, Observe} {

@@ -36,7 +36,7 @@ func (w *crowd) bind() string {
 }
 
 // E6: beside fifty thousand elements a bind changes in the kernel what it changes beside none,
-// in as many transactions, as the kernel's own news tell. How long it takes is for `make bench`.
+// in as many transactions, as the kernel's own news show. How long it takes is for `make bench`.
 func TestE6ABindDoesNotDependOnHowMany(t *testing.T) {
 	const elements = 50_000
 	changes := func(leases int) string {
@@ -67,7 +67,7 @@ func TestE6ABindDoesNotDependOnHowMany(t *testing.T) {
 		}
 		defer func() { _ = conn.CloseLasting() }()
 		news := nftables.NewMonitor(nftables.WithMonitorEventBuffer(100))
-		told, err := conn.AddGenerationalMonitor(news)
+		monitored, err := conn.AddGenerationalMonitor(news)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestE6ABindDoesNotDependOnHowMany(t *testing.T) {
 		}
 		ns.Exec("nft", "add table ip over")
 		transactions, count := 0, make(map[nftables.MonitorEventType]int)
-		for of := range told {
+		for of := range monitored {
 			if table, is := of.Changes[0].Data.(*nftables.Table); is && table.Name == "over" {
 				break
 			}
