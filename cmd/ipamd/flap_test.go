@@ -38,7 +38,7 @@ func TestFlappingPort(t *testing.T) {
 		})
 	}
 	counted(true)
-	said, began := len(w.log.String()), time.Now()
+	logged, began := len(w.log.String()), time.Now()
 	newcomers := 0
 	for round := range 20 {
 		for i, flap := range []func() error{
@@ -88,7 +88,7 @@ func TestFlappingPort(t *testing.T) {
 	}
 	// What repeats is reported once, and counted once in each minute.
 	most := 20 * (1 + int(time.Since(began)/time.Minute))
-	if lines := strings.Count(w.log.String()[said:], "\n"); lines > most {
+	if lines := strings.Count(w.log.String()[logged:], "\n"); lines > most {
 		t.Errorf("200 flaps were reported in %d lines", lines)
 	}
 	history, err := w.client.History(ctx, client.HistoryFilter{Address: "10.8.64.2"})
