@@ -193,28 +193,28 @@ func (g *Group) Inode(ctx context.Context, path string) uint64 {
 	return inode
 }
 
-// PortLinks are those of the ports of all bridges.
-func (g *Group) PortLinks() (out []PortLink) {
+// Ports are those of all bridges.
+func (g *Group) Ports() (out []census.Port) {
 	_ = g.each(func(b *Bridge) error { out = slices.AppendSeq(out, maps.Values(b.PortLinks())); return nil })
 	return out
 }
 
-// PortLink is that of the port of a name.
-func (g *Group) PortLink(name string) (link PortLink, is bool) {
+// PortNamed is the port of a name.
+func (g *Group) PortNamed(name string) (port census.Port, is bool) {
 	_ = g.each(func(b *Bridge) error {
-		if l, has := b.PortLinks()[name]; has {
-			link, is = l, true
+		if p, has := b.PortLinks()[name]; has {
+			port, is = p, true
 		}
 		return nil
 	})
-	return link, is
+	return port, is
 }
 
 // PortIndexes are the indexes of the ports' links, by their names.
 func (g *Group) PortIndexes() map[string]int {
 	out := make(map[string]int)
-	for _, l := range g.PortLinks() {
-		out[l.Name] = l.Index
+	for _, p := range g.Ports() {
+		out[p.Name] = p.Index
 	}
 	return out
 }
@@ -224,8 +224,8 @@ func (g *Group) SetGroups(ctx context.Context, index int, on bool) error {
 	return g.own().SetGroups(ctx, index, on)
 }
 
-// Own is [Bridge.Own] of all that are there.
-func (g *Group) Own() (out []Own) {
+// Bridges are [Bridge.Own] of all that are there.
+func (g *Group) Bridges() (out []census.Bridge) {
 	_ = g.each(func(b *Bridge) error {
 		if own := b.Own(); own.Index != 0 {
 			out = append(out, own)

@@ -240,17 +240,17 @@ func TestAGroupSaysWhosePortALinkIs(t *testing.T) {
 	ns.Bridge("br9", "10.9.0.1/24")
 	on := map[string]string{ns.Port("rt0").HostName: "rt0", ns.Port("br9").HostName: "br9", ns.Port("br9").HostName: "br9"}
 	g, _ := openGroup(t, ns, false, aBridge("rt0", "10.8.0.0/24", "10.8.0.1"), aBridge("br9", "10.9.0.0/24", "10.9.0.1"))
-	links := g.PortLinks()
+	links := g.Ports()
 	if len(links) != len(on) {
 		t.Errorf("there are %v, want %v", links, on)
 	}
 	for _, l := range links {
-		named, is := g.PortLink(l.Name)
+		named, is := g.PortNamed(l.Name)
 		if l.Bridge != on[l.Name] || !is || named != l || l.Index == 0 || g.PortIndexes()[l.Name] != l.Index {
 			t.Errorf("%+v, by its name %+v", l, named)
 		}
 	}
-	if l, is := g.PortLink("br9"); is {
+	if l, is := g.PortNamed("br9"); is {
 		t.Errorf("a bridge is a port: %+v", l)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -18,7 +19,7 @@ func TestOwnIsShownAsItChanges(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	b := open(t, ns)
-	changes := func(what string, how func(), is func(Own) bool) {
+	changes := func(what string, how func(), is func(census.Bridge) bool) {
 		t.Helper()
 		news := b.Changed()
 		how()
@@ -30,22 +31,22 @@ func TestOwnIsShownAsItChanges(t *testing.T) {
 			t.Errorf("%s: no news", what)
 		}
 	}
-	has := func(addr string) func(Own) bool {
-		return func(o Own) bool { return slices.Contains(o.Addrs, netip.MustParseAddr(addr)) }
+	has := func(addr string) func(census.Bridge) bool {
+		return func(o census.Bridge) bool { return slices.Contains(o.Addrs, netip.MustParseAddr(addr)) }
 	}
 	if own := b.Own(); !own.Learns || !has("10.8.0.1")(own) {
 		t.Errorf("at first: %+v", own)
 	}
 	changes("fe80::1", func() { ns.Exec("ip", "addr", "add", "fe80::1/64", "dev", "rt0", "nodad") }, has("fe80::1"))
-	changes("it goes", func() { ns.Exec("ip", "addr", "del", "fe80::1/64", "dev", "rt0") }, func(o Own) bool { return !has("fe80::1")(o) })
-	changes("another MAC", func() { ns.Exec("ip", "link", "set", "rt0", "address", "02:42:00:00:00:02") }, func(o Own) bool { return o.MAC == "02:42:00:00:00:02" })
+	changes("it goes", func() { ns.Exec("ip", "addr", "del", "fe80::1/64", "dev", "rt0") }, func(o census.Bridge) bool { return !has("fe80::1")(o) })
+	changes("another MAC", func() { ns.Exec("ip", "link", "set", "rt0", "address", "02:42:00:00:00:02") }, func(o census.Bridge) bool { return o.MAC == "02:42:00:00:00:02" })
 	changes("learn nothing", func() {
 		if err := b.LearnNoGroups(context.Background(), b.Own().Index); err != nil {
 			t.Fatal(err)
 		}
-	}, func(o Own) bool { return !o.Learns })
-	changes("another program", func() { ns.Exec("ip", "link", "set", "rt0", "type", "bridge", "no_linklocal_learn", "0") }, func(o Own) bool { return o.Learns })
-	changes("the bridge goes", func() { ns.Exec("ip", "link", "del", "rt0") }, func(o Own) bool { return o.Index == 0 && len(o.Addrs) == 0 })
+	}, func(o census.Bridge) bool { return !o.Learns })
+	changes("another program", func() { ns.Exec("ip", "link", "set", "rt0", "type", "bridge", "no_linklocal_learn", "0") }, func(o census.Bridge) bool { return o.Learns })
+	changes("the bridge goes", func() { ns.Exec("ip", "link", "del", "rt0") }, func(o census.Bridge) bool { return o.Index == 0 && len(o.Addrs) == 0 })
 }
 
 // TestUnlearn: what was learned at a port is forgotten, and what a person set there is not.

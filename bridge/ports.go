@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/census"
 )
 
 // A port is a link that has the bridge as its master.
@@ -60,8 +61,8 @@ func scope(index int) string { return strconv.Itoa(index) }
 type portList struct {
 	names map[string]bool
 	macs  map[string]string
-	links map[string]PortLink
-	own   Own
+	links map[string]census.Port
+	own   census.Bridge
 }
 
 // Changed returns a channel that is closed when a port came or went, got
@@ -82,35 +83,16 @@ func (b *Bridge) PortNames() map[string]bool { return b.netns.shown.Load().names
 // names, otherwise as [Bridge.PortNames] does.
 func (b *Bridge) PortMACs() map[string]string { return b.netns.shown.Load().macs }
 
-// A PortLink is the link of a port.
-type PortLink struct {
-	Index  int // an index is used again where a link came from another namespace with it
-	Name   string
-	Bridge string
-	// Groups says that frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of
-	// all frames of the port; see [Bridge.SetGroups].
-	Groups bool
-}
-
 // PortLinks returns the ports' links by their names, otherwise as [Bridge.PortNames] does.
-func (b *Bridge) PortLinks() map[string]PortLink { return b.netns.shown.Load().links }
+func (b *Bridge) PortLinks() map[string]census.Port { return b.netns.shown.Load().links }
 
-// Own is what the bridge itself is.
-type Own struct {
-	Name   string       // of the bridge
-	Index  int          // of its link; 0 where there is none
-	Addrs  []netip.Addr // of its link, those by which no sandbox could be reached too
-	MAC    string       // of its link
-	Learns bool         // from frames to 01-80-C2-00-00-00 to -0F; see [Bridge.LearnNoGroups]
-}
-
-// Own is as of the last [Bridge.Changed]; its addresses are not to be changed. It reads memory
+// Own is what the bridge itself is, as of the last [Bridge.Changed]; its addresses are not to be changed. It reads memory
 // and never waits.
-func (b *Bridge) Own() Own { return b.netns.shown.Load().own }
+func (b *Bridge) Own() census.Bridge { return b.netns.shown.Load().own }
 
 // setOwn takes in what the bridge itself is.
 func (s *namespaces) setOwn(d *device) {
-	now := Own{Name: d.name}
+	now := census.Bridge{Name: d.name}
 	if d.isThere() {
 		now.Index, now.MAC, now.Learns = d.link.Index, d.link.MAC.String(), !d.link.NoGroupLearn
 		for _, a := range d.addrs {
@@ -169,10 +151,10 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 func (s *namespaces) show() {
 	if s.moved {
 		s.moved = false
-		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]PortLink), s.own}
+		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]census.Port), s.own}
 		for _, p := range s.ports {
 			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
-			now.links[p.link.Name] = PortLink{p.link.Index, p.link.Name, s.bridge, p.link.GroupForward == allGroups}
+			now.links[p.link.Name] = census.Port{Index: p.link.Index, Name: p.link.Name, Bridge: s.bridge, Groups: p.link.GroupForward == allGroups}
 		}
 		s.shown.Store(now)
 		s.changed.Send()

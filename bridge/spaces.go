@@ -26,7 +26,7 @@ type namespaces struct {
 	portGone func(index int)
 
 	ports      map[int]*port
-	own        Own          // of the bridge
+	own        census.Bridge
 	linksAgain map[int]bool // links to be looked up again
 	moved      bool         // a port did, or own, which is to be shown
 	spaces     map[int]*space

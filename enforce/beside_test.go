@@ -185,9 +185,9 @@ type blocked struct {
 func (w *blocked) PortsInto(_ context.Context, of ...Namespace) []Into {
 	out := make([]Into, len(of))
 	for i := range of {
-		out[i] = Into{w.behind, w.into}
+		out[i] = Into{Ports: w.behind, Err: w.into}
 		if w.silent > 0 {
-			out[i] = Into{nil, context.DeadlineExceeded}
+			out[i] = Into{Err: context.DeadlineExceeded}
 		}
 	}
 	w.silent = max(0, w.silent-1)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -41,22 +42,13 @@ func (p Policy) Trusts(port string) bool {
 // trusts reports whether some port may be trusted.
 func (p Policy) trusts() bool { return p.DropUnleased && len(p.Trusted) > 0 }
 
-// A Port is a link that is a port of a bridge of ours.
-type Port struct {
-	Index  int
-	Name   string
-	Bridge string
-	Groups bool // frames to the group addresses 01-80-C2-00-00-00 to -0F go the way of all others
-}
-
-// A Bridge is one of ours.
-type Bridge struct {
-	Name   string
-	Index  int
-	Addrs  []netip.Addr // its own
-	MAC    string       // its own
-	Learns bool         // where the senders of frames to 01-80-C2-00-00-00 to -0F are
-}
+// What is known of our bridges, of their ports, and of where these lead.
+type (
+	Port      = census.Port
+	Bridge    = census.Bridge
+	Namespace = census.Namespace
+	Into      = census.Into
+)
 
 // A Grant is one address that one port may use.
 type Grant struct {

@@ -9,18 +9,6 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// A Namespace is a network namespace as a lease records it: what the path led to then, by its inode.
-type Namespace struct {
-	Path  string
-	Inode uint64
-}
-
-// Into is which ports lead into a [Namespace].
-type Into struct {
-	Ports []int // their indexes
-	Err   error // it is not known, for the kernel did not say it in time
-}
-
 // A place is which ports a lease has, by one reading of them.
 type place struct {
 	ports []int
@@ -44,7 +32,7 @@ func (k *Keeper) locator() locator { return locator{k.cfg.Kernel, k.cfg.Boot} }
 
 // namespace is the one that a lease records in this boot.
 func (k locator) namespace(l *ipam.Lease) (n Namespace, known bool) {
-	return Namespace{l.Netns, l.Plug.Inode}, l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(k.boot)
+	return Namespace{Path: l.Netns, Inode: l.Plug.Inode}, l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(k.boot)
 }
 
 // into asks which ports lead into the namespace that a lease records in this boot; none where it records none.

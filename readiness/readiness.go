@@ -59,6 +59,17 @@ func (r *Readiness) SetCounted() {
 // Counted reports whether the first census is done.
 func (r *Readiness) Counted() bool { return r.counted.Load() }
 
+// OnceCounted asks a part whose loop begins behind the first census; before that there is nothing to
+// ask.
+func (r *Readiness) OnceCounted(ask func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if !r.Counted() {
+			return nil
+		}
+		return ask(ctx)
+	}
+}
+
 // Await waits for the first census for a short time: a caller that waited on the
 // socket while ipamd restarted is not refused for coming first. After that the gate's
 // error names what is not ready.

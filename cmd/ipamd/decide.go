@@ -28,9 +28,12 @@ type deciders struct {
 func (p *program) openWatchdog(context.Context) (err error) {
 	c := p.cfg.Watchdog
 	cfg := watchdog.Config{
-		Book: p.cooling(), Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
+	}
+	if p.keeper != nil {
+		cfg.Book = binding.Cooling{Book: p.book, Rules: p.keeper} // an address cools once no rule allows it
 	}
 	if p.runtime != nil {
 		cfg.Runtime = p.runtime
@@ -67,7 +70,7 @@ func (p *program) openReconciler(context.Context) error {
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: binding.Plugging{Book: binding.Asleep{Book: book, Seen: p.flights.Seen}, Kernel: p.bridge, Rules: p.rules()}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Book: binding.Plugging{Book: binding.Asleep{Book: book, Seen: p.flights.Seen}, Kernel: p.bridge, Rules: p.rules}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
 		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge), Beside: p.bridge.Beside, Sleep: p.book.Sleep,
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
@@ -106,14 +109,4 @@ func (d *deciders) lastPass() *api.Report {
 		return &r
 	}
 	return nil
-}
-
-// onceCounted asks a part whose loop begins behind the first pass.
-func (d *deciders) onceCounted(ask func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if !d.ready.Counted() {
-			return nil
-		}
-		return ask(ctx)
-	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/ipamd/ipamd/enforce"
 	"github.com/ipamd/ipamd/gateways"
 	"github.com/ipamd/ipamd/ipam"
-	"github.com/ipamd/ipamd/watchdog"
 )
 
 // The kernel is what is kept there: the bridges as the pools want them, and the rules of their ports.
@@ -25,6 +24,7 @@ type kernel struct {
 	follower    *gateways.Follower // of the pools, by the bridges
 	poolsBefore []*ipam.Pool       // as the book had them when it was opened
 	keeper      *enforce.Keeper    // nil while enforce.mode is off
+	rules       binding.Rules      // what a bind waits for: keeper, or nil
 }
 
 // openBridge opens the bridges of the pools.
@@ -72,65 +72,16 @@ func (p *program) openEnforce(ctx context.Context) (err error) {
 	err = p.bridge.Inside(func() (err error) {
 		p.keeper, err = enforce.Open(ctx, enforce.Config{
 			Policy: enforce.Policy{Mode: enforce.Mode(c.Mode), DropUnleased: c.Unleased == "drop", Trusted: c.Trusted},
-			Book:   p.book, Kernel: ports{p.bridge}, Boot: ipam.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
+			Book:   p.book, Kernel: p.bridge, Boot: ipam.Now().BootID, Every: time.Duration(p.cfg.Reconcile.Every), Log: p.log,
 		})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("enforce.mode is %q: %w; load the kernel's nf_tables for bridges, or set it to \"off\"", c.Mode, err)
 	}
+	p.rules = p.keeper
 	p.onClose(p.keeper.Close)
 	return nil
-}
-
-// rules is what a bind waits for; nil where no rules are kept.
-func (k *kernel) rules() binding.Rules {
-	if k.keeper == nil {
-		return nil
-	}
-	return k.keeper
-}
-
-// cooling is the book as the watchdog writes it: an address cools once no rule allows it.
-func (p *program) cooling() watchdog.Book {
-	if p.keeper == nil {
-		return p.book
-	}
-	return binding.Cooling{Book: p.book, Rules: p.keeper}
-}
-
-// ports are the bridges as the rules see them.
-type ports struct{ *bridge.Group }
-
-func (p ports) Ports() (out []enforce.Port) {
-	for _, l := range p.PortLinks() {
-		out = append(out, enforce.Port(l))
-	}
-	return out
-}
-
-func (p ports) PortNamed(name string) (enforce.Port, bool) {
-	l, is := p.PortLink(name)
-	return enforce.Port(l), is
-}
-
-func (p ports) Bridges() (out []enforce.Bridge) {
-	for _, own := range p.Own() {
-		out = append(out, enforce.Bridge(own))
-	}
-	return out
-}
-
-func (p ports) PortsInto(ctx context.Context, of ...enforce.Namespace) []enforce.Into {
-	asked := make([]census.Namespace, len(of))
-	for i, n := range of {
-		asked[i] = census.Namespace(n)
-	}
-	out := make([]enforce.Into, len(of))
-	for i, into := range p.Group.PortsInto(ctx, asked...) {
-		out[i] = enforce.Into(into)
-	}
-	return out
 }
 
 // startRules makes the rules once the ports are known, before the first pass. What fails

@@ -64,8 +64,8 @@ func (p *program) openServer(context.Context) (err error) {
 	c := p.cfg.Socket
 	p.prover = &supervisor.Prover{Every: p.proofEvery, Log: p.log, Parts: []supervisor.Part{
 		{Name: "the book's writer", Ask: p.book.Ping},
-		{Name: "the loop of passes", Ask: p.onceCounted(p.reconciler.Alive)},
-		{Name: "the loop that confirms releases", Ask: p.onceCounted(p.watchdog.Alive)},
+		{Name: "the loop of passes", Ask: p.ready.OnceCounted(p.reconciler.Alive)},
+		{Name: "the loop that confirms releases", Ask: p.ready.OnceCounted(p.watchdog.Alive)},
 	}, Explain: func(err error) string {
 		if errors.Is(err, netdb.ErrBusy) {
 			return "another process holds the book's lock"
@@ -74,7 +74,7 @@ func (p *program) openServer(context.Context) (err error) {
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.configured.Refused}
-	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules(), Log: p.log}
+	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules, Log: p.log}
 	cfg := server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
 		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), SlotProfile: p.slotProfile,

@@ -26,7 +26,7 @@ var rooms = []room{
 	{"bridge/remains", []string{"census", "bridge/nspath", "bridge/rtnl", "internal/share"}, "it reports what is left beside the bridges; whose that is, is decided by workload"},
 	{"bridge", []string{"census", "bridge/nspath", "bridge/probe", "bridge/remains", "bridge/rtnl", "internal/broadcast", "internal/share"}, "the kernel's side knows nothing of leases: it reports, others decide"},
 	{"nft", nil, "it keeps tables as they are described; what rules are for is decided above it"},
-	{"enforce", []string{"ipam", "nft", "workload", "internal/broadcast"}, "rules follow from the book and the ports: who changes either wakes it, and it changes neither"},
+	{"enforce", []string{"census", "ipam", "nft", "workload", "internal/broadcast"}, "rules follow from the book and the ports: who changes either wakes it, and it changes neither"},
 	{"watchdog", []string{"ipam", "census", "workload", "internal/broadcast", "internal/share"}, "it decides by what witnesses said, and speaks to no kernel and no runtime itself"},
 	{"watchdog/ctrd", []string{"watchdog", "census", "internal/broadcast"}, "a witness has no hand on the book: the predecessor's cleanup had, and freed what it misread"},
 	{"watchdog/owner", []string{"watchdog"}, "it brings the owner's word, and decides nothing by it"},
