@@ -33,7 +33,7 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 		k.Again()
 		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}
-	k.note(err)
+	k.status.note(err)
 	return err
 }
 
@@ -61,30 +61,6 @@ func (k *Keeper) write(ctx context.Context) error {
 	return err
 }
 
-// edits are what the change that is being made does to each set.
-func (k *Keeper) edits() []nft.Edit {
-	by := map[string]*nft.Edit{}
-	for m, was := range k.before {
-		if is := k.want[m]; (was > 0) != (is > 0) {
-			e := by[m.set]
-			if e == nil {
-				e = &nft.Edit{Set: sets[m.set]}
-				by[m.set] = e
-			}
-			if is > 0 {
-				e.Add = append(e.Add, m.Element)
-			} else {
-				e.Del = append(e.Del, m.Element)
-			}
-		}
-	}
-	out := make([]nft.Edit, 0, len(by)+1)
-	for _, e := range by {
-		out = append(out, *e)
-	}
-	return out
-}
-
 // sets are those that our table may have, by name and without elements.
 var sets = func() map[string]*nft.Set {
 	out := map[string]*nft.Set{}
@@ -100,14 +76,14 @@ func (k *Keeper) repair(ctx context.Context, byOthers bool) error {
 	k.held = false
 	for try := 1; ; try++ {
 		touched := k.touched.Swap(false)
-		want := Ruleset(k.cfg.Policy, k.world())
+		want := Ruleset(k.cfg.Policy, k.world(k.cfg.Book.Epoch(), k.cfg.Book.Rev()))
 		have, err := k.conn.Read(ctx, want)
 		if err != nil {
 			k.touched.Store(k.touched.Load() || touched)
 			return err
 		}
 		k.refused.keep(have)
-		k.unsettle(have)
+		k.unsettle(have, k.made)
 		if have != nil && k.made && sameMark(have) == k.mark.Comment {
 			// A mark that is behind the book alone is no difference.
 			want.Set(setBook).Elements = []nft.Element{k.mark}
@@ -150,21 +126,27 @@ func (k *Keeper) follow(ctx context.Context) error {
 	k.mu.Unlock()
 	at, unsaid := k.locator().places(ctx, leases, tries)
 	k.mu.Lock()
-	err := k.change(ctx, func() { k.compare(leases, rev, at, reading) })
+	err := k.change(ctx, func() {
+		k.take()
+		k.compare(leases, rev, at, reading)
+	})
 	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, unsaid, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
 }
 
+// take takes in the ports, and what no port may use: the gateways of the pools, and what the bridges are.
+func (k *Keeper) take() {
+	k.takePorts(k.cfg.Kernel.Ports())
+	k.takeBridges(k.cfg.Book.Pools(), k.cfg.Kernel.Bridges())
+}
+
 // followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
 // does not need the book. It takes a small part of follow's time.
 func (k *Keeper) followPorts(ctx context.Context) error {
 	k.mu.Lock()
-	err := k.change(ctx, func() {
-		k.takePorts()
-		k.takeBridges()
-	})
+	err := k.change(ctx, k.take)
 	k.refused.settle()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 // unsettle takes in which ports were in no set of the kernel's table as it was found: that of an
 // earlier process, or one that another program changed.
-func (k *Keeper) unsettle(have *nft.Table) {
+func (d *desired) unsettle(have *nft.Table, made bool) {
 	in := map[string]bool{}
 	if have != nil {
 		for _, name := range []string{setLeased, setUnleased} {
@@ -28,23 +28,23 @@ func (k *Keeper) unsettle(have *nft.Table) {
 			}
 		}
 	}
-	for i := range k.ports {
+	for i := range d.ports {
 		if !in[nft.Key(i)] {
-			k.fresh[i] = true
-		} else if !k.made {
-			delete(k.fresh, i)
+			d.fresh[i] = true
+		} else if !made {
+			delete(d.fresh, i)
 		}
 	}
 }
 
 // takeFresh are the ports that came into a set, where the kernel has it.
-func (k *Keeper) takeFresh(err error) []int {
+func (d *desired) takeFresh(err error) []int {
 	if err != nil {
 		return nil
 	}
-	out := slices.Collect(maps.Keys(k.fresh))
-	clear(k.fresh)
-	if k.cfg.Policy.Mode != Enforce {
+	out := slices.Collect(maps.Keys(d.fresh))
+	clear(d.fresh)
+	if d.policy.Mode != Enforce {
 		return nil
 	}
 	return out
@@ -61,5 +61,5 @@ func (k *Keeper) unlearn(ctx context.Context, ports []int) (err error) {
 		}
 		err = errors.Join(err, one)
 	}
-	return k.noted(err)
+	return k.status.noted(err)
 }

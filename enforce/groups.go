@@ -3,7 +3,6 @@ package enforce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 )
 
@@ -18,15 +17,15 @@ import (
 
 // judges reports whether a port's frames to those addresses take the way of all others.
 // Observe changes no frame's way.
-func (k *Keeper) judges(p Port) bool {
-	policy := k.cfg.Policy
-	return policy.Mode == Enforce && (len(k.users[p.Index]) > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
+func (d *desired) judges(p Port) bool {
+	policy := d.policy
+	return policy.Mode == Enforce && (len(d.users[p.Index]) > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
 }
 
 // wrong are those of some ports whose frames take the wrong way, as far as is known.
-func (k *Keeper) wrong(indexes iter.Seq[int]) (out []Port) {
+func (d *desired) wrong(indexes iter.Seq[int]) (out []Port) {
 	for i := range indexes {
-		if p, is := k.ports[i]; is && p.Groups != k.judges(p) {
+		if p, is := d.ports[i]; is && p.Groups != d.judges(p) {
 			out = append(out, p)
 		}
 	}
@@ -43,7 +42,7 @@ func (k *Keeper) setBridges(ctx context.Context) (err error) {
 			err = errors.Join(err, k.cfg.Kernel.LearnNoGroups(ctx, b.Index))
 		}
 	}
-	return k.noted(err)
+	return k.status.noted(err)
 }
 
 // setGroups makes it right. It asks the kernel, and is called without the lock.
@@ -51,13 +50,5 @@ func (k *Keeper) setGroups(ctx context.Context, ports []Port) (err error) {
 	for _, p := range ports {
 		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.Groups))
 	}
-	return k.noted(err)
-}
-
-func (k *Keeper) noted(err error) error {
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
-		k.note(err)
-	}
-	return err
+	return k.status.noted(err)
 }

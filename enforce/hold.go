@@ -72,7 +72,7 @@ func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err erro
 		}
 		without = errors.Join(without, k.share(l, at, reading))
 	})
-	wrong, came := k.wrong(slices.Values(at.ports)), len(k.refused.came) > 0
+	wrong, came := k.wrong(slices.Values(at.ports)), len(k.came) > 0
 	k.mu.Unlock()
 	if came {
 		broadcast.Wake(k.bound)

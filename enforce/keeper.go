@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,30 +85,15 @@ type Keeper struct {
 
 	touched atomic.Bool // by another program, since the table was read
 
-	mu        sync.Mutex
-	grants    map[string][]Grant // by lease
-	revs      map[string]int64   // of the leases that grants were made from
-	read      map[string]uint64  // which reading of the ports they were made by; see readings
-	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
-	ports     map[int]Port
-	fresh     map[int]bool     // ports that were in no set, and may have had the bridge learn a lease's MAC
-	users     map[int][]string // the leases that have grants of each port
-	gateways  []netip.Addr     // of the pools
-	bridges   []Bridge
-	own       map[string][]netip.Addr // of bridges, as ownAddrs has it
-	want      tally                   // of all of these
-	before    map[member]int          // what want had of each, before the change that is being made
-	held      bool                    // the kernel's table is as want says, as far as is known
-	mark      nft.Element
-	made      bool // by this process, once
-	writes    int  // of the kernel's table, by us
-	refused   counter
+	mu sync.Mutex
+	desired
+	held    bool // the kernel's table is as want says, as far as is known
+	mark    nft.Element
+	made    bool // by this process, once
+	writes  int  // of the kernel's table, by us
+	refused counter
 
-	status  sync.Mutex // of what follows
-	foreign uint64
-	repairs uint64
-	err     error
-	since   time.Time // of err
+	status condition
 }
 
 // Open checks that the kernel has what our table needs, and subscribes to its news in the
@@ -131,9 +114,10 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
-	return &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
-		grants: map[string][]Grant{}, revs: map[string]int64{}, read: map[string]uint64{}, withdrawn: map[string]int64{}, ports: map[int]Port{}, fresh: map[int]bool{}, users: map[int][]string{},
-		want: tally{}, before: map[member]int{}, refused: counter{conn: conn, counts: counts{}, came: map[int]bool{}}}, nil
+	k := &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
+		desired: newDesired(cfg.Policy), status: condition{log: cfg.Log}}
+	k.refused = counter{conn: conn, counts: counts{}, came: k.came}
+	return k, nil
 }
 
 // try makes a table like ours that no packet sees, and takes it away again: a kernel may
@@ -201,196 +185,4 @@ func (k *Keeper) whereAmong(ctx context.Context, l *ipam.Lease, ports []Port, re
 		return into.Ports
 	})
 	return at
-}
-
-// set takes in what a lease is, and where by a reading of the ports. What memory has of a
-// later revision, or of the same by a later reading, stays: Run compares beside binds, and
-// would take away the rules of one that is answered. What a busy kernel does not say in time takes
-// no port from a lease: its sandbox may live behind it.
-func (k *Keeper) set(l *ipam.Lease, at place, reading uint64) {
-	if had := k.revs[l.ID]; had > l.Rev || had == l.Rev && k.read[l.ID] > reading {
-		return
-	}
-	if rev, off := k.withdrawn[l.ID]; off {
-		if rev >= l.Rev {
-			return
-		}
-		delete(k.withdrawn, l.ID)
-	}
-	if at.err != nil && len(at.ports) == 0 {
-		at.ports = slices.DeleteFunc(portsOf(k.grants[l.ID]), func(i int) bool { _, is := k.ports[i]; return !is })
-	}
-	next := Grants(l, at.ports)
-	if !slices.Equal(next, k.grants[l.ID]) {
-		k.drop(l.ID)
-		for _, g := range next {
-			k.count(g, 1)
-			if g.Port != 0 {
-				k.refused.came[g.Port] = true
-			}
-		}
-	}
-	if len(next) > 0 {
-		k.grants[l.ID], k.revs[l.ID], k.read[l.ID] = next, l.Rev, reading
-	}
-}
-
-func (k *Keeper) drop(id string) {
-	for _, g := range k.grants[id] {
-		k.count(g, -1)
-	}
-	delete(k.grants, id)
-	delete(k.revs, id)
-	delete(k.read, id)
-}
-
-// count adds a grant, or takes it away.
-func (k *Keeper) count(g Grant, n int) {
-	for _, m := range k.cfg.Policy.members(g) {
-		k.add(m, n)
-	}
-	if g.Port == 0 {
-		return
-	}
-	before := len(k.users[g.Port])
-	if n > 0 {
-		k.users[g.Port] = append(k.users[g.Port], g.Lease)
-	} else if i := slices.Index(k.users[g.Port], g.Lease); i >= 0 {
-		k.users[g.Port] = slices.Delete(k.users[g.Port], i, i+1)
-	}
-	if p, is := k.ports[g.Port]; is && (before == 0) != (len(k.users[g.Port]) == 0) {
-		k.addUnleased(p, -n)
-	}
-	if len(k.users[g.Port]) == 0 {
-		delete(k.users, g.Port)
-	}
-}
-
-func (k *Keeper) add(m member, n int) {
-	if _, known := k.before[m]; !known {
-		k.before[m] = k.want[m]
-	}
-	if k.want[m] += n; k.want[m] == 0 {
-		delete(k.want, m)
-	}
-}
-
-func (k *Keeper) addUnleased(p Port, n int) {
-	for _, m := range k.cfg.Policy.unleased(p) {
-		k.add(m, n)
-	}
-}
-
-// takePort takes in a port, or that it has another name.
-func (k *Keeper) takePort(p Port) {
-	was, known := k.ports[p.Index]
-	k.ports[p.Index] = p
-	k.addOwn(p, 1)
-	if known {
-		k.addOwn(was, -1)
-	} else {
-		k.fresh[p.Index] = true
-	}
-	if was == p || len(k.users[p.Index]) > 0 {
-		return
-	}
-	k.addUnleased(p, 1)
-	if known {
-		k.addUnleased(was, -1)
-	}
-}
-
-func (k *Keeper) takePorts() {
-	now := make(map[int]Port, len(k.ports))
-	for _, p := range k.cfg.Kernel.Ports() {
-		now[p.Index] = p
-		k.takePort(p)
-	}
-	for i, p := range k.ports {
-		if _, still := now[i]; still {
-			continue
-		}
-		delete(k.fresh, i)
-		k.addOwn(p, -1)
-		if len(k.users[i]) == 0 {
-			k.addUnleased(p, -1)
-		}
-	}
-	k.ports = now
-	// Whether a port that has grants counts as unleased without them follows from ports:
-	// it is looked at when the last one goes.
-}
-
-// world is what the rules are made from, as memory has it.
-func (k *Keeper) world() World {
-	w := World{Epoch: k.cfg.Book.Epoch(), Revision: k.cfg.Book.Rev(), Ports: slices.Collect(maps.Values(k.ports)), Gateways: k.gateways, Bridges: k.bridges}
-	for _, g := range k.grants {
-		w.Grants = append(w.Grants, g...)
-	}
-	sortGrants(w.Grants)
-	return w
-}
-
-// compare takes in book and ports as they are now; rev is the revision of leases, and
-// reading that of the ports by which at was found.
-func (k *Keeper) compare(leases []*ipam.Lease, rev int64, at map[string]place, reading uint64) {
-	k.takePorts()
-	k.takeBridges()
-	there := make(map[string]bool, len(leases))
-	for _, l := range leases {
-		if l.ID != "" && workload.MayUse(l.State) {
-			there[l.ID] = true
-			k.set(l, at[l.ID], reading)
-		}
-	}
-	for id := range k.grants {
-		if !there[id] && k.revs[id] <= rev {
-			k.drop(id)
-		}
-	}
-	for id, was := range k.withdrawn {
-		if !there[id] && was <= rev {
-			delete(k.withdrawn, id)
-		}
-	}
-}
-
-// takeBridges takes in what no port may use: the gateways of the pools, and what the bridges are.
-func (k *Keeper) takeBridges() {
-	var gateways []netip.Addr
-	for _, p := range k.cfg.Book.Pools() {
-		if p.Gateway.IsValid() {
-			gateways = append(gateways, p.Gateway)
-		}
-	}
-	bridges := k.cfg.Kernel.Bridges()
-	same := func(a, b Bridge) bool { return a.Name == b.Name && a.MAC == b.MAC && slices.Equal(a.Addrs, b.Addrs) }
-	if slices.Equal(gateways, k.gateways) && slices.EqualFunc(bridges, k.bridges, same) {
-		return
-	}
-	count := func(gateways []netip.Addr, bridges []Bridge, n int) {
-		all, at := ownAddrs(bridges)
-		for _, a := range slices.Concat(gateways, all) {
-			k.add(gateway(a), n)
-		}
-		for _, b := range bridges {
-			for _, m := range bridgeMAC(b) {
-				k.add(m, n)
-			}
-		}
-		if k.own = at; len(at) > 0 {
-			for _, p := range k.ports {
-				k.addOwn(p, n)
-			}
-		}
-	}
-	count(k.gateways, k.bridges, -1)
-	count(gateways, bridges, 1)
-	k.gateways, k.bridges = gateways, bridges
-}
-
-func (k *Keeper) addOwn(p Port, n int) {
-	for _, m := range own(p.Index, k.own[p.Bridge]) {
-		k.add(m, n)
-	}
 }

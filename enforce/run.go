@@ -50,7 +50,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-again.C:
 			k.touched.Store(true)
 			if _, err := k.Refusals(); err != nil {
-				k.note(err)
+				k.status.note(err)
 			}
 		case <-ctx.Done():
 			return nil
@@ -102,9 +102,7 @@ func (k *Keeper) Listen(ctx context.Context) error {
 		case n.Lost:
 			k.changed()
 		case n.Tables[ours] && !k.conn.Ours(n.Port):
-			k.status.Lock()
-			k.foreign++
-			k.status.Unlock()
+			k.status.count(1, 0)
 			if k.cfg.OnForeign != nil {
 				k.cfg.OnForeign()
 			}
@@ -123,47 +121,9 @@ func (k *Keeper) changed() {
 
 // repaired notes that the table was not as it should be.
 func (k *Keeper) repaired(have *nft.Table) {
-	k.status.Lock()
-	k.repairs++
-	k.status.Unlock()
+	k.status.count(0, 1)
 	if k.cfg.OnRepair != nil {
 		k.cfg.OnRepair()
 	}
 	k.cfg.Log.Warn("the rules were not as the book has them: they are again", "table", nft.TableID(nft.Bridge, TableName), "gone", have == nil)
-}
-
-// note keeps why the rules do not hold, and logs it once.
-func (k *Keeper) note(err error) {
-	k.status.Lock()
-	defer k.status.Unlock()
-	if err != nil && (k.err == nil || k.err.Error() != err.Error()) {
-		k.cfg.Log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
-	}
-	if err != nil && k.err == nil {
-		k.since = time.Now()
-	}
-	k.err = err
-}
-
-// Status is what a person should know of the rules.
-type Status struct {
-	Policy   Policy
-	Held     bool  // the kernel has them, as far as is known
-	Err      error // why not; nil while they are being made
-	Since    time.Time
-	Foreign  uint64
-	Repairs  uint64
-	Elements int
-	Mark     string // the book that the kernel's table is made from
-}
-
-// Status reads memory.
-func (k *Keeper) Status() Status {
-	k.mu.Lock()
-	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.touched.Load(), Elements: len(k.want), Mark: k.mark.Comment}
-	k.mu.Unlock()
-	k.status.Lock()
-	defer k.status.Unlock()
-	s.Err, s.Since, s.Foreign, s.Repairs = k.err, k.since, k.foreign, k.repairs
-	return s
 }

@@ -152,7 +152,7 @@ func (k *Keeper) wanted() (want *nft.Table, asks map[member]string, mark nft.Ele
 	if k.made {
 		mark = k.mark
 	}
-	return Ruleset(k.cfg.Policy, k.world()), asks, mark, k.writes
+	return Ruleset(k.cfg.Policy, k.world(k.cfg.Book.Epoch(), k.cfg.Book.Rev())), asks, mark, k.writes
 }
 
 func differ(have, want *nft.Table, asks map[member]string) (out []Difference) {

@@ -26,7 +26,7 @@ var large = map[string]struct {
 	"bridge.Bridge":            {75, "one memory of the kernel's news under one lock; what asks the kernel without it is lookups"},
 	"bridge.Group":             {46, "what is asked of one bridge, asked of several"},
 	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
-	"enforce.Keeper":           {51, "one table of the kernel under one lock; what it counted is a part of its own"},
+	"enforce.Keeper":           {34, "one table of the kernel under one lock; what it is to be, what it counted and why it does not hold are parts of their own"},
 	"watchdog.Watchdog":        {51, "one set of releases under way; the attempts' own state is apart"},
 	"wake.Flights":             {34, "one set of flights: how each begins, goes on and ends"},
 	"warm.Keeper":              {37, "one set of slots and of works on them"},

@@ -1,0 +1,73 @@
+package enforce
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Status is what a person should know of the rules.
+type Status struct {
+	Policy   Policy
+	Held     bool  // the kernel has them, as far as is known
+	Err      error // why not; nil while they are being made
+	Since    time.Time
+	Foreign  uint64
+	Repairs  uint64
+	Elements int
+	Mark     string // the book that the kernel's table is made from
+}
+
+// Status reads memory.
+func (k *Keeper) Status() Status {
+	k.mu.Lock()
+	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.touched.Load(), Elements: len(k.want), Mark: k.mark.Comment}
+	k.mu.Unlock()
+	k.status.mu.Lock()
+	defer k.status.mu.Unlock()
+	s.Err, s.Since, s.Foreign, s.Repairs = k.status.err, k.status.since, k.status.foreign, k.status.repairs
+	return s
+}
+
+// A condition is why the rules do not hold, and what others did to them. It is safe for concurrent
+// use.
+type condition struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	foreign uint64
+	repairs uint64
+	err     error
+	since   time.Time // of err
+}
+
+// count adds changes by other programs, and repairs of them.
+func (c *condition) count(foreign, repairs uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.foreign += foreign
+	c.repairs += repairs
+}
+
+// note keeps why the rules do not hold, and logs it once.
+func (c *condition) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
+		c.log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
+	}
+	if err != nil && c.err == nil {
+		c.since = time.Now()
+	}
+	c.err = err
+}
+
+// noted is err as the [ErrNotHeld] that it is, once it is noted; nil stays nil, and ends no other.
+func (c *condition) noted(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
+		c.note(err)
+	}
+	return err
+}
