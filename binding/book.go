@@ -21,7 +21,7 @@ type Kernel interface {
 	Settle(ctx context.Context, about ...netip.Addr) error
 	CheckNetns(ctx context.Context, path string) error
 	NetnsID(ctx context.Context, path string) (int, error)
-	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error)
 	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
 	PortsInto(ctx context.Context, of ...census.Namespace) []census.Into
 	PortNames() map[string]bool

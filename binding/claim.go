@@ -193,18 +193,16 @@ func (b *Book) slotDiffers(ctx context.Context, l *ipam.Lease) (string, error) {
 	if !b.Kernel.PortNames()[l.HostInterface] {
 		return fmt.Sprintf("its port %s is not on the bridge", l.HostInterface), nil
 	}
-	index, inode := b.Kernel.PlugOf(ctx, l.HostInterface, l.Netns)
+	index, inode, err := b.Kernel.PlugOf(ctx, l.HostInterface, l.Netns)
 	switch {
+	case err != nil:
+		return "", fmt.Errorf("its port %s and its namespace %s could not be looked at: %w", l.HostInterface, l.Netns, err)
 	case index == 0:
-		return "", fmt.Errorf("its port %s could not be looked at", l.HostInterface)
+		return fmt.Sprintf("its port %s is gone", l.HostInterface), nil
 	case index != l.Plug.Index || !l.Plug.OfBoot(ipam.Now().BootID):
 		return fmt.Sprintf("another link has the name of its port, %s", l.HostInterface), nil
 	case inode == 0:
-		err := b.Kernel.CheckNetns(ctx, l.Netns)
-		if errors.Is(err, ipam.ErrInvalid) {
-			return fmt.Sprintf("its namespace is gone: %v", err), nil
-		}
-		return "", fmt.Errorf("its namespace %s could not be looked at: %w", l.Netns, errors.Join(err, ctx.Err()))
+		return fmt.Sprintf("no namespace is at %s", l.Netns), nil
 	case inode != l.Plug.Inode:
 		return fmt.Sprintf("another namespace is at %s", l.Netns), nil
 	}

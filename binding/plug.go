@@ -1,7 +1,9 @@
 package binding
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -10,11 +12,15 @@ import (
 )
 
 // plugged adds to a binding which link and namespace its names are just now, and whether
-// nothing of it is on a bridge.
+// nothing of it is on a bridge. What the kernel did not say is recorded as that, with the time at which it was
+// asked first: a bind waits for none, and passes ask again, see [Unplugged].
 func plugged(ctx context.Context, k Kernel, n ipam.Binding) ipam.Binding {
-	index, inode := k.PlugOf(ctx, n.HostInterface, n.Netns)
+	index, inode, err := k.PlugOf(ctx, n.HostInterface, n.Netns)
 	now := ipam.Now()
 	is := ipam.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	if err != nil {
+		is.Unsaid = cmp.Or(n.Plug.Unsaid, now.Boottime)
+	}
 	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
 		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
 	}
@@ -61,8 +67,12 @@ func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behi
 	return into.Ports[0], false
 }
 
+// unsaidFor is how long after a bind passes ask for what the kernel did not say: as long the names of a sandbox are its own.
+const unsaidFor = time.Minute
+
 // Unplugged returns what of a lease's plumbing is there now and is not recorded as
-// what it is: the link came after the bind, or the machine was started anew since. A link that was
+// what it is: the link came after the bind, or the machine was started anew since, or the kernel did not say it when
+// it was bound, a short while ago. A link that was
 // made anew under the name of one that is recorded is left out: it may be another sandbox's, and is its
 // lease's once its owner binds it. Until then its name keeps the lease, and gives it no rules.
 func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
@@ -71,6 +81,16 @@ func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
 		known := l.Plug
 		if !known.OfBoot(boot) {
 			known = ipam.Plug{}
+		}
+		if known.Unsaid != 0 && ipam.Now().Boottime-known.Unsaid < unsaidFor {
+			n.Plug.Unsaid = known.Unsaid
+			if known.Index == 0 {
+				n.HostInterface = l.HostInterface
+			}
+			if known.Inode == 0 {
+				n.Netns = l.Netns
+			}
+			return n
 		}
 		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
 			return n

@@ -183,14 +183,14 @@ func (g *Group) NetnsID(ctx context.Context, path string) (int, error) {
 }
 
 // PlugOf is [Bridge.PlugOf].
-func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
+func (g *Group) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error) {
 	return g.own().PlugOf(ctx, hostInterface, netns)
 }
 
-// Inode is that of the network namespace at a path; 0: there is none.
-func (g *Group) Inode(ctx context.Context, path string) uint64 {
-	_, inode := g.PlugOf(ctx, "", path)
-	return inode
+// Inode is that of the network namespace at a path; 0: there is none. An error means that it is not known.
+func (g *Group) Inode(ctx context.Context, path string) (uint64, error) {
+	_, inode, err := g.PlugOf(ctx, "", path)
+	return inode, err
 }
 
 // Ports are those of all bridges.

@@ -47,6 +47,9 @@ func TestG13PortsIntoManyNamespaces(t *testing.T) {
 		}
 		return true
 	})
+	if index, inode, err := v.PlugOf(t.Context(), "", of[1].Path); index != 0 || inode != 0 || err == nil {
+		t.Errorf("what lies on a file system that hangs is %d, %d, %v", index, inode, err)
+	}
 	if none := v.PortsInto(t.Context()); len(none) > 0 {
 		t.Errorf("nothing is asked, and answered is %v", none)
 	}

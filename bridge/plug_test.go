@@ -21,9 +21,14 @@ func TestG4PlugOfWaitsForNothing(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	v := open(t, ns)
-	before, _ := v.PlugOf(t.Context(), "rt0", "")
+	before, _, err := v.PlugOf(t.Context(), "rt0", "")
 	if before == 0 {
-		t.Fatal("the bridge itself is not found")
+		t.Fatal("the bridge itself is not found:", err)
+	}
+	for _, none := range []string{"veth99", "a name that no link can have"} {
+		if index, inode, err := v.PlugOf(t.Context(), none, "/run/netns/no-such-thing"); index != 0 || inode != 0 || err != nil {
+			t.Errorf("%s is not there, and is %d, %d, %v", none, index, inode, err)
+		}
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -45,23 +50,27 @@ func TestG4PlugOfWaitsForNothing(t *testing.T) {
 	if err == nil {
 		t.Fatal("the socket stays")
 	}
-	answered := make(chan int, 3)
+	type found struct {
+		index int
+		err   error
+	}
+	answered := make(chan found, 3)
 	go func() {
 		for range 2 { // the second waits for the first
-			index, _ := v.PlugOf(context.WithoutCancel(t.Context()), "rt0", "")
-			answered <- index
+			index, _, err := v.PlugOf(context.WithoutCancel(t.Context()), "rt0", "")
+			answered <- found{index, err}
 		}
 		given, cancel := context.WithCancel(t.Context())
 		cancel()
-		index, _ := v.PlugOf(given, "rt0", "")
-		answered <- index
+		index, _, err := v.PlugOf(given, "rt0", "")
+		answered <- found{index, err}
 	}()
 	late := time.After(rtnl.ReplyTimeout * time.Second)
 	for range 3 {
 		select {
-		case index := <-answered:
-			if index != 0 {
-				t.Errorf("no answer came, and it is %d", index)
+		case it := <-answered:
+			if it.index != 0 || it.err == nil {
+				t.Errorf("no answer came, and it is %d, %v", it.index, it.err)
 			}
 		case <-late:
 			t.Fatal("a bind waits for a kernel that does not answer")
@@ -71,7 +80,7 @@ func TestG4PlugOfWaitsForNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	realtest.Eventually(t, wait, "the kernel to answer again", func() bool {
-		now, _ := v.PlugOf(t.Context(), "rt0", "")
-		return now == before
+		now, _, err := v.PlugOf(t.Context(), "rt0", "")
+		return now == before && err == nil
 	})
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ipamd/ipamd/bridge/nspath"
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
 )
@@ -139,22 +141,28 @@ const plugWithin = 100 * time.Millisecond
 // hostInterface, a port or not, and the inode of the namespace that the path netns
 // leads to. Names are used again, and within one boot of the machine an index only by a
 // link that comes from another namespace with it.
-// What is "", is not there or cannot be looked up is 0. The namespace has an id from now on: by that it is
+// What is "" or is not there is 0. After an error, what is 0 may be there: the kernel, or the file system of the path, did not
+// say it in [plugWithin]. The namespace has an id from now on: by that it is
 // found where no port leads there, and its path has gone while it lives. It is safe for concurrent use.
-func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64) {
+func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	if hostInterface != "" {
-		index = s.linkIndex(ctx, hostInterface)
+		if index, err = s.findLink(ctx, hostInterface); err != nil {
+			err = fmt.Errorf("look up link %s: %w", hostInterface, err)
+		}
 	}
-	fd, inode, _ := s.openNetns(ctx, netns, 0)
+	fd, inode, unsaid := s.openNetns(ctx, netns, 0)
 	if fd >= 0 {
 		_ = s.within(ctx, func(k *rtnl.Socket) error {
 			_, err := rtnl.IDOf(k, fd)
 			return err
 		}, func() { _ = unix.Close(fd) })
 	}
-	return index, inode
+	if errors.Is(unsaid, nspath.ErrRefused) {
+		unsaid = nil // none is looked for there
+	}
+	return index, inode, errors.Join(err, unsaid)
 }
 
 // openNetns opens the namespace at a path, which the caller closes, and returns its inode. The file is -1 where there
@@ -194,14 +202,6 @@ func (s *lookups) within(ctx context.Context, question func(*rtnl.Socket) error,
 	}
 }
 
-// linkIndex returns the index of a link, or 0 when ctx ends before the kernel answers.
-// One question that hangs keeps the socket, and a caller that comes meanwhile waits for that
-// until its own ctx ends.
-func (s *lookups) linkIndex(ctx context.Context, name string) int {
-	index, _ := s.findLink(ctx, name)
-	return index
-}
-
 // HasLink reports whether the host has a link of a name, a port or not. It is safe for
 // concurrent use.
 func (s *lookups) HasLink(ctx context.Context, name string) (bool, error) {
@@ -212,8 +212,12 @@ func (s *lookups) HasLink(ctx context.Context, name string) (bool, error) {
 	return index != 0, nil
 }
 
-// findLink returns the index of a link, 0 when there is none of the name.
+// findLink returns the index of a link, 0 when there is none of the name. One question that hangs keeps the socket, and a
+// caller that comes meanwhile waits for that until its own ctx ends.
 func (s *lookups) findLink(ctx context.Context, name string) (int, error) {
+	if len(name) >= unix.IFNAMSIZ { // no link can have such a name
+		return 0, nil
+	}
 	index := 0
 	err := s.within(ctx, func(k *rtnl.Socket) error {
 		l, err := k.LinkByName(name)

@@ -19,6 +19,9 @@ type Plug struct {
 	// Unseen: nothing of it was on the pool's bridge when it was bound, and no witness has seen it
 	// there since. That none sees it proves nothing then: it may live where none looks.
 	Unseen bool `json:"unseen,omitempty"`
+	// Unsaid is when the kernel, or the file system of the path, did not say in time which link or namespace a bind
+	// names, on CLOCK_BOOTTIME; 0: it said so. What is 0 beside it may be there.
+	Unsaid time.Duration `json:"unsaid,omitempty"`
 	// Behind is the index of the link that a lease which names none was last seen behind; 0: of none.
 	Behind int `json:"behind,omitempty"`
 }

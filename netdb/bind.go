@@ -126,6 +126,9 @@ func recordPlug(l *ipam.Lease, n ipam.Binding) {
 	if n.Netns != "" {
 		l.Plug.Inode = n.Plug.Inode
 	}
+	if n.HostInterface != "" || n.Netns != "" {
+		l.Plug.Unsaid = n.Plug.Unsaid
+	}
 	if anew || n.Plug.Behind != 0 {
 		l.Plug.Behind = n.Plug.Behind
 	}

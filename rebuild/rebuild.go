@@ -43,8 +43,8 @@ type Parts struct {
 	Follow  func(context.Context) error                                        // has the bridges of all pools of the book looked after
 	Refresh func(context.Context) error                                        // reads every witness anew
 	Pass    func(context.Context, reconciler.Book) (*reconciler.Report, error) // a first pass that writes through a book
-	// PlugOf says which link and which namespace those names are now; 0 is not known.
-	PlugOf func(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	// PlugOf says which link and which namespace those names are now; 0 is none, or after an error not known.
+	PlugOf func(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error)
 	Close  func() error
 }
 

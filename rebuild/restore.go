@@ -32,7 +32,7 @@ type restorer struct {
 	old       salvage.Found
 	leases    *workload.Leases // of the old book
 	census    census.Census
-	plugOf    func(ctx context.Context, hostInterface, netns string) (index int, inode uint64)
+	plugOf    func(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error)
 	running   []census.Sighting // the runtime's part of the census
 	runtime   bool              // it was asked about the old book's containers
 	tombstone time.Duration     // how long a cancelled attempt stays so
@@ -229,7 +229,7 @@ func (r *restorer) plug(ctx context.Context, l *ipam.Lease) ipam.Plug {
 	case !is.OfBoot(boot):
 		return ipam.Plug{}
 	}
-	index, inode := r.plugOf(ctx, l.HostInterface, l.Netns)
+	index, inode, _ := r.plugOf(ctx, l.HostInterface, l.Netns) // what is not known is found by its name
 	if is.Index != index {
 		is.Index = 0
 	}

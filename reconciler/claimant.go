@@ -24,11 +24,12 @@ func (v *view) index() {
 		}
 	}
 	v.containers, v.leases, v.links = workload.NewContainers(workload.Seen, all), workload.NewLeases(v.book), workload.RecordedBy(v.book, v.now.BootID)
-	v.ids, v.ports = make(map[string]netip.Addr, len(v.book)), make(map[string][]*ipam.Lease)
+	v.ids, v.ports, v.spaces = make(map[string]netip.Addr, len(v.book)), make(map[string][]*ipam.Lease), make(map[string][]*ipam.Lease)
 	for _, l := range v.book {
 		v.ids[l.ID] = l.Addr
 		if l.State.Open() || l.State == ipam.Releasing {
 			v.ports[l.HostInterface] = append(v.ports[l.HostInterface], l)
+			v.spaces[l.Netns] = append(v.spaces[l.Netns], l)
 		}
 	}
 }

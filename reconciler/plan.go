@@ -44,6 +44,7 @@ type view struct {
 	// What index derives from book and census.
 	ids        map[string]netip.Addr    // of the rows
 	ports      map[string][]*ipam.Lease // which leases record a host interface
+	spaces     map[string][]*ipam.Lease // which record the path of a namespace
 	leases     *workload.Leases
 	links      workload.Recorded
 	containers *workload.Containers[census.Sighting]
@@ -64,6 +65,7 @@ type step struct {
 	adopt    ipam.Adoption
 	bind     ipam.Binding
 	paused   bool // what is adopted or bound is paused
+	soon     bool // done in vain it is worth another pass at once
 	evidence json.RawMessage
 }
 
@@ -272,10 +274,18 @@ func (v *view) plug(d *decision, s step) {
 		return
 	}
 	another := func(o *ipam.Lease) bool { return o.ID != s.lease.ID && !workload.Beside(o, s.lease) }
-	if v.unplugged == nil || slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
+	if v.unplugged == nil || s.lease.HostInterface != "" && slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
 		return
 	}
-	if s.bind = v.unplugged(s.lease); s.bind.HostInterface != "" {
+	s.bind = v.unplugged(s.lease)
+	if s.bind.Netns != "" && slices.ContainsFunc(v.spaces[s.bind.Netns], another) {
+		s.bind.Netns = "" // it may be another's by now
+	}
+	switch {
+	case s.bind.Plug.Unsaid != 0 && (s.bind.HostInterface != "" || s.bind.Netns != ""):
+		s.soon = true
+		d.add(s, Bind, "the kernel did not say what its port and its namespace are when it was bound")
+	case s.bind.HostInterface != "":
 		d.add(s, Bind, "its port %s is there", s.bind.HostInterface)
 	}
 }

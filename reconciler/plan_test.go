@@ -335,6 +335,30 @@ func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 	}
 }
 
+// A namespace that the kernel did not say when it was bound is asked for again, unless another sandbox's lease records its path.
+func TestG4ANamespaceThatWasNotSaidIsAskedFor(t *testing.T) {
+	const a2, a3 = "10.8.64.2", "10.8.64.3"
+	in := func(path string) func(*ipam.Lease) { return func(l *ipam.Lease) { l.Netns = path } }
+	for name, tt := range map[string]struct {
+		world []line
+		want  []string
+	}{
+		"bound":              {[]line{lease(a2, bound, "A", in("/run/netns/a"))}, []string{"bind 10.8.64.2 A"}},
+		"beside another's":   {[]line{lease(a2, bound, "A", in("/run/netns/a")), lease(a3, bound, "B")}, []string{"bind 10.8.64.2 A"}},
+		"two record it":      {[]line{lease(a2, bound, "A", in("/run/netns/a")), lease(a3, releasing, "B", in("/run/netns/a"))}, nil},
+		"both interfaces do": {[]line{lease(a2, bound, "A", in("/run/netns/a")), lease(a3, bound, "A", in("/run/netns/a"), func(l *ipam.Lease) { l.Interface = "eth1" })}, []string{"bind 10.8.64.2 A", "bind 10.8.64.3 A"}},
+		"releasing":          {[]line{lease(a2, releasing, "A", in("/run/netns/a"))}, nil},
+	} {
+		w := worldOf(tt.world...)
+		w.unplugged = func(l *ipam.Lease) (n ipam.Binding) {
+			n.Plug.Unsaid = 1
+			n.Netns = l.Netns
+			return n
+		}
+		t.Run(name, func(t *testing.T) { expect(t, w, tt.want...) })
+	}
+}
+
 // R3: whichever witness is silent, nothing of what a complete census releases
 // is released; what keeps addresses goes on.
 func TestNothingIsFreedWhileAWitnessIsSilent(t *testing.T) {

@@ -146,8 +146,9 @@ func (r *Reconciler) look(ctx context.Context) look {
 	r.standing.Store(int64(d.standing))
 	l := look{quarantined: !maps.Equal(v.quarantined(), r.quarantined), again: d.again}
 	l.news = l.quarantined
-	for k := range keys(d.steps) {
-		l.news = l.news || !r.tried[k]
+	for i := range d.steps {
+		s := &d.steps[i]
+		l.news = l.news || s.soon || !r.tried[s.key()]
 	}
 	l.took = time.Since(began)
 	return l
@@ -163,10 +164,12 @@ type stepKey struct {
 func keys(steps []step) map[stepKey]bool {
 	out := make(map[stepKey]bool, len(steps))
 	for _, s := range steps {
-		out[stepKey{s.Kind, s.Addr, s.rev()}] = true
+		out[s.key()] = true
 	}
 	return out
 }
+
+func (s *step) key() stepKey { return stepKey{s.Kind, s.Addr, s.rev()} }
 
 // quarantined returns which addresses are quarantined, and whether they are seen.
 func (v *view) quarantined() map[netip.Addr]bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/attach"
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 )
 
@@ -120,14 +121,21 @@ func (h *ports) mayTap(l *ipam.Lease) error {
 // interface has. It refuses another one then, and one of a slot that no sandbox has, by whatever
 // path: it would be given with what is in it.
 func (h *ports) fits(ctx context.Context, l *ipam.Lease, netns string) (string, error) {
-	inode := h.netnsInode(ctx, netns) // all network namespaces are on one device
+	inode, unknown := h.netnsInode(ctx, netns) // all network namespaces are on one device
 	is := func(slot *ipam.Slot) bool {
-		return slot.Netns == netns || inode != 0 && inode == h.inodeOf(ctx, slot)
+		if slot.Netns == netns {
+			return true
+		}
+		own, err := h.inodeOf(ctx, slot)
+		unknown = errors.Join(unknown, err)
+		return inode != 0 && inode == own
 	}
 	for _, of := range h.inSlots(l) {
 		slot := h.book.Slot(of.ID)
 		switch {
 		case slot == nil: // it ended just now
+		case !is(slot) && unknown != nil:
+			return "", notSeen(unknown)
 		case !is(slot):
 			return "", field("netns", "%.200q is not that of the warm slot of %s, %s", netns, of.Addr, slot.Netns)
 		default:
@@ -135,17 +143,26 @@ func (h *ports) fits(ctx context.Context, l *ipam.Lease, netns string) (string, 
 		}
 	}
 	for _, slot := range h.book.Slots() {
-		if !slot.Claimed && (slot.Port() == ipam.SlotPort(netns) || is(slot)) {
+		switch {
+		case slot.Claimed:
+		case slot.Port() == ipam.SlotPort(netns) || is(slot):
 			return "", field("netns", "%.200q is that of a warm slot which no sandbox has", netns)
+		case unknown != nil:
+			return "", notSeen(unknown)
 		}
 	}
 	return netns, nil
 }
 
-// inodeOf is that of a slot's namespace, 0 where there is none.
-func (h *ports) inodeOf(ctx context.Context, slot *ipam.Slot) uint64 {
+// notSeen is that it is not known which namespaces there are: asked again, the kernel may say it.
+func notSeen(err error) error {
+	return &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: err.Error(), Since: time.Now()}}}
+}
+
+// inodeOf is that of a slot's namespace, 0 where there is none. An error means that it is not known.
+func (h *ports) inodeOf(ctx context.Context, slot *ipam.Slot) (uint64, error) {
 	if l, err := h.book.Lease(slot.LeaseID); err == nil && l.Netns == slot.Netns && l.Plug.Inode != 0 && l.Plug.OfBoot(h.book.Now().BootID) {
-		return l.Plug.Inode
+		return l.Plug.Inode, nil
 	}
 	return h.netnsInode(ctx, slot.Netns)
 }

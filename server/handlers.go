@@ -58,7 +58,7 @@ type ports struct {
 	*view
 	releaser   Releaser
 	checkNetns func(ctx context.Context, path string) error
-	netnsInode func(ctx context.Context, path string) uint64
+	netnsInode func(ctx context.Context, path string) (uint64, error)
 	desk       *Desk
 	slotDesk   *Desk
 	plugging   *share.Keyed[string] // one attach or detach of an interface at a time, by its owner

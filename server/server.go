@@ -35,9 +35,10 @@ type Config struct {
 
 	// CheckNetns says why a path can name no network namespace, as an [ipam.FieldError].
 	CheckNetns func(ctx context.Context, path string) error
-	NetnsInode func(ctx context.Context, path string) uint64 // of the namespace at a path; 0: there is none
-	Desk       *Desk                                         // where the helper gets its work
-	SlotDesk   *Desk                                         // where the helper that makes warm slots gets its; see [NewSlotDesk]
+	// NetnsInode is that of the namespace at a path; 0: there is none. An error means that it is not known.
+	NetnsInode func(ctx context.Context, path string) (uint64, error)
+	Desk       *Desk // where the helper gets its work
+	SlotDesk   *Desk // where the helper that makes warm slots gets its; see [NewSlotDesk]
 
 	// Slots counts the warm slots of a pool; nil: there are none, and shall be none.
 	Slots func(ipam.Usage) *api.PoolSlots

@@ -49,10 +49,14 @@ func (h SlotHelper) Make(ctx context.Context, who ipam.Who, l *ipam.Lease, slot 
 		work.Networks[0].MTU = wish.MTU
 	}
 	return h.do(ctx, work, func(r api.PlumbDoneRequest) (bool, error) {
-		if seen := h.ports.netnsInode(ctx, slot.Netns); seen != r.Inode {
+		seen, err := h.ports.netnsInode(ctx, slot.Netns)
+		if err != nil {
+			return false, fmt.Errorf("look at the namespace that the helper made: %w", err)
+		}
+		if seen != r.Inode {
 			return false, fmt.Errorf("%s is not the namespace that the helper made: what it mounts has to be seen by all processes (systemctl cat ipamd-warm)", slot.Netns)
 		}
-		_, err := h.ports.book.BindEach(ctx, who, []string{l.ID}, 0, ipam.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
+		_, err = h.ports.book.BindEach(ctx, who, []string{l.ID}, 0, ipam.Binding{Netns: slot.Netns, HostInterface: r.Host, MAC: r.MAC})
 		if err != nil {
 			return h.ports.has(work, r), err
 		}

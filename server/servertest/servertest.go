@@ -100,7 +100,7 @@ func Config(r *Rig) server.Config {
 	return server.Config{
 		Book: r.Book, Sleeper: sleeper(r.Book), LastTraffic: func(*ipam.Lease) (time.Time, bool) { return time.Time{}, false }, Allocator: giver{r.Book}, Releaser: releaser{r.Book}, Witnesses: r.Board,
 		Compare:    func(context.Context, *ipam.Lease, ipam.Binding) []workload.BindDifference { return nil },
-		CheckNetns: func(context.Context, string) error { return nil }, Desk: new(server.Desk), NetnsInode: func(context.Context, string) uint64 { return 0 }, SlotDesk: server.NewSlotDesk(), Slots: func(ipam.Usage) *api.PoolSlots { return nil }, Vacate: func(_ context.Context, change func() error) error { return change() }, SlotsEnded: func() func(string, *ipam.Pool) int { return func(string, *ipam.Pool) int { return 0 } },
+		CheckNetns: func(context.Context, string) error { return nil }, Desk: new(server.Desk), NetnsInode: func(context.Context, string) (uint64, error) { return 0, nil }, SlotDesk: server.NewSlotDesk(), Slots: func(ipam.Usage) *api.PoolSlots { return nil }, Vacate: func(_ context.Context, change func() error) error { return change() }, SlotsEnded: func() func(string, *ipam.Pool) int { return func(string, *ipam.Pool) int { return 0 } },
 		NotReady: func() []string { return nil },
 		Bridges:  func() []api.BridgeStatus { return []api.BridgeStatus{{Name: "rt0", Ready: true}} },
 		Follow:   func(context.Context) error { return nil },
