@@ -109,7 +109,7 @@ type daemon struct {
 	require string
 	log     *slog.Logger
 
-	doctors, statuses, compared *admission.Flight
+	doctors, statuses, compared *admission.Shared
 }
 
 func newView(c *Config) *view {
@@ -136,7 +136,7 @@ func (s *Server) makeHandlers() {
 		pass: c.Reconcile, last: c.LastPass, confirmOrphans: c.ConfirmOrphans,
 		build: c.Version, started: c.Started, require: c.Require, log: c.Log}
 	d := s.daemon
-	d.doctors, d.statuses, d.compared = s.flight(d.diagnose), s.flight(d.summarize), s.flight(d.compareRules)
+	d.doctors, d.statuses, d.compared = s.shared(d.diagnose), s.shared(d.summarize), s.shared(d.compareRules)
 }
 
 // A handler decodes, makes one call, and returns what is to be encoded, with

@@ -114,9 +114,9 @@ func (c *call) linger() {
 	}
 }
 
-// flight makes an answer for all that ask for it, encoded once.
-func (s *Server) flight(read func(context.Context) (any, error)) *admission.Flight {
-	return admission.NewFlight(s.cfg.Deadline, func(ctx context.Context) ([]byte, error) {
+// shared makes an answer for all that ask for it, encoded once.
+func (s *Server) shared(read func(context.Context) (any, error)) *admission.Shared {
+	return admission.NewShared(s.cfg.Deadline, func(ctx context.Context) ([]byte, error) {
 		end, err := s.heavy(ctx, admission.Unidentified)
 		if err != nil {
 			return nil, err
@@ -133,9 +133,9 @@ func (s *Server) flight(read func(context.Context) (any, error)) *admission.Flig
 }
 
 // read answers with the next reading.
-func (c *call) read(f *admission.Flight) (int, any, error) {
+func (c *call) read(of *admission.Shared) (int, any, error) {
 	c.endSlot() // it waits for what others ask, too
-	body, err := f.Join(c.ctx)
+	body, err := of.Join(c.ctx)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -13,11 +13,11 @@ import (
 // maxRest bounds how long a reading waits after the one before it.
 const maxRest = time.Second
 
-// A Flight makes one reading for all callers that wait for it: one is under way, and
+// A Shared makes one reading for all callers that wait for it: one is under way, and
 // the next one serves all that came meanwhile. A caller is never given a reading that
 // began before it asked. Between two readings there is as much time as the last one
 // took, so that endless asking takes half of one processor at the most.
-type Flight struct {
+type Shared struct {
 	readings *share.Run[context.Context, reading] // a call's context is what it asks about
 }
 
@@ -34,9 +34,9 @@ type Panic struct {
 	Stack []byte
 }
 
-// NewFlight makes a flight; each reading ends within timeout, and with the last of its callers.
-func NewFlight(timeout time.Duration, read func(context.Context) ([]byte, error)) *Flight {
-	f := &Flight{share.New(func(_ context.Context, callers []context.Context) (r reading) {
+// NewShared makes one; each reading ends within timeout, and with the last of its callers.
+func NewShared(timeout time.Duration, read func(context.Context) ([]byte, error)) *Shared {
+	s := &Shared{share.New(func(_ context.Context, callers []context.Context) (r reading) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		var waiting atomic.Int64
@@ -56,14 +56,14 @@ func NewFlight(timeout time.Duration, read func(context.Context) ([]byte, error)
 		r.body, r.err = read(ctx)
 		return r
 	})}
-	f.readings.Rest = func(took time.Duration) time.Duration { return min(took, maxRest) }
-	return f
+	s.readings.Rest = func(took time.Duration) time.Duration { return min(took, maxRest) }
+	return s
 }
 
 // Join returns the next reading. The bytes are shared. A reading that panics panics with a
 // *[Panic] in each of its callers.
-func (f *Flight) Join(ctx context.Context) ([]byte, error) {
-	r, err := f.readings.Do(ctx, ctx)
+func (s *Shared) Join(ctx context.Context) ([]byte, error) {
+	r, err := s.readings.Do(ctx, ctx)
 	if err != nil {
 		return nil, fmt.Errorf("wait for a reading: %w", context.Cause(ctx))
 	}

@@ -17,7 +17,7 @@ func TestG14OneReadingServesAll(t *testing.T) {
 		const took = 300 * time.Millisecond
 		readings, cancelled, running := 0, 0, 0
 		var mu sync.Mutex
-		f := NewFlight(time.Minute, func(ctx context.Context) ([]byte, error) {
+		f := NewShared(time.Minute, func(ctx context.Context) ([]byte, error) {
 			mu.Lock()
 			readings++
 			n := readings
