@@ -51,7 +51,7 @@ func (b formers) prepareAdoption(ctx context.Context, a *ipam.Adoption) (*ipam.C
 	if id, err := uuid.Parse(a.ID); err != nil || id.String() != a.ID {
 		a.ID = ""
 	}
-	past, newest, err := b.w.past.lastOf(ctx, a.ID)
+	past, newest, err := b.w.history.lastOf(ctx, a.ID)
 	switch {
 	case err != nil:
 		return nil, err

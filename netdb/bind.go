@@ -81,7 +81,7 @@ func (b leases) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev 
 		return out, nil
 	})
 	if err == errEnded {
-		_, err = b.w.past.ended(ctx, ended)
+		_, err = b.w.history.ended(ctx, ended)
 	}
 	if err != nil {
 		return nil, err

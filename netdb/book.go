@@ -55,7 +55,7 @@ func (b *Book) Lease(id string) (*ipam.Lease, error) {
 	if l, is := b.Reader.Lease(id); is {
 		return l, nil
 	}
-	_, err := b.writer.past.ended(context.Background(), id)
+	_, err := b.writer.history.ended(context.Background(), id)
 	return nil, err
 }
 

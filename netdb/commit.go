@@ -16,16 +16,16 @@ import (
 // A writer makes commits, for all that wait in its group. The lock holder alone uses what
 // writes: the writing connection of the [store], the index, the [upkeep].
 type writer struct {
-	group  *group.Group[*tx]
-	opts   *Options
-	clock  *elapsed.Clock
-	store  *store
-	upkeep *upkeep
-	index  *index.Index
-	past   *history
-	staged *index.Batch // for the lock holder
-	signal signal
-	times  durations
+	group   *group.Group[*tx]
+	opts    *Options
+	clock   *elapsed.Clock
+	store   *store
+	upkeep  *upkeep
+	index   *index.Index
+	history *history
+	staged  *index.Batch // for the lock holder
+	signal  signal
+	times   durations
 }
 
 // update makes fn part of a commit: see [group.Group.Update].
@@ -205,7 +205,7 @@ func (w *writer) changeLease(ctx context.Context, id string, fn func(*tx, *ipam.
 		return fn(t, l)
 	})
 	if err == errEnded {
-		_, err = w.past.ended(ctx, id)
+		_, err = w.history.ended(ctx, id)
 	}
 	return l, err
 }

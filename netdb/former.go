@@ -125,7 +125,7 @@ func checkFormer(v *index.View, p *ipam.Pool, l *ipam.Lease) error {
 	return nil
 }
 
-// poolOfFormer is poolFor of what a lease of another book had.
+// poolOfFormer is [index.View.PoolFor] of what a lease of another book had.
 func poolOfFormer(v *index.View, l *ipam.Lease) (*ipam.Pool, error) {
 	if v.At(l.Addr) == nil && wasOutside(v, l) {
 		return v.Pool(l.PoolUID), nil

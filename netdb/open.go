@@ -72,9 +72,9 @@ func open(path string, opts Options) (*Book, error) {
 		return nil, errors.Join(file.Refuse(err), s.sql.close(), s.Close())
 	}
 	h := &history{store: s, index: o.idx}
-	w := &writer{store: s, index: o.idx, past: h, opts: s.opts, clock: clock, staged: o.idx.Batch()}
+	w := &writer{store: s, index: o.idx, history: h, opts: s.opts, clock: clock, staged: o.idx.Batch()}
 	w.group = group.New(w, ipam.ErrClosed)
-	u := &upkeep{store: s, index: o.idx, writer: w, past: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.Rev() + pruneEvery}
+	u := &upkeep{store: s, index: o.idx, writer: w, history: h, opts: s.opts, clock: clock, pages: foldAt, pruneAt: o.idx.Rev() + pruneEvery}
 	w.upkeep = u
 	offers := o.idx.Offers(clock.Now)
 	return &Book{Reader: &o.idx.Reader, Offers: offers, signal: &w.signal, history: h, upkeep: u,

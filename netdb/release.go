@@ -46,7 +46,7 @@ func (b releases) Release(ctx context.Context, who ipam.Who, id, uid string, ifR
 	if err != errEnded {
 		return l, err
 	}
-	last, err := b.w.past.ended(ctx, id)
+	last, err := b.w.history.ended(ctx, id)
 	if !errors.Is(err, ipam.ErrGone) {
 		return nil, err
 	}

@@ -43,12 +43,12 @@ const (
 // file that takes no write. The lock holder does it, once the others whose commit it
 // made are answered. What it cannot do loses nothing and refuses nothing.
 type upkeep struct {
-	opts   *Options
-	clock  *elapsed.Clock
-	store  *store
-	index  *index.Index
-	writer *writer
-	past   *history
+	opts    *Options
+	clock   *elapsed.Clock
+	store   *store
+	index   *index.Index
+	writer  *writer
+	history *history
 
 	// These are the lock holder's.
 	pruneAt  int64     // the revision of the next look at the history
@@ -171,7 +171,7 @@ func (u *upkeep) prune() (left bool) {
 	u.rows.Over()
 	if u.pruned += n; u.pruned >= forgetAfter {
 		u.pruned = 0
-		u.past.lasts.forget()
+		u.history.lasts.forget()
 	}
 	return left
 }

@@ -78,7 +78,7 @@ func (o *Opening) checkHeader() (unborn bool, err error) {
 	}
 	version, app := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
 	if tables := binary.BigEndian.Uint16(header[103:]); app == 0 && version == 0 && tables == 0 {
-		return unborn, nil // a first start that died before its migration; checkWhole looks closer
+		return unborn, nil // a first start that died before its migration; CheckWhole looks closer
 	}
 	if err := o.checkStamp(int(app), int(int32(version))); err != nil {
 		return false, err
