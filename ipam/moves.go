@@ -60,7 +60,7 @@ type move struct {
 //
 // What is not here does not exist: paused never cools directly, releasing
 // never returns to bound, and only the watchdog, which has the removal
-// confirmed, makes an address cool.
+// confirmed, makes the address of a lease cool.
 var moves = []move{
 	{Free, Reserved, []Actor{ByAllocator}},
 	{Free, Quarantined, []Actor{ByAllocator, ByReconciler, ByOperator}},

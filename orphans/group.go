@@ -46,8 +46,8 @@ func groups(leases []*ipam.Lease, list []workload.Record) []*group {
 	}
 	out := slices.Collect(maps.Values(byName))
 	slices.SortFunc(out, func(a, b *group) int { return strings.Compare(a.sandbox, b.sandbox) })
-	for _, h := range out {
-		for _, of := range [][]workload.Record{h.containers, h.others} {
+	for _, g := range out {
+		for _, of := range [][]workload.Record{g.containers, g.others} {
 			slices.SortFunc(of, func(a, b workload.Record) int { return a.Container.Compare(b.Container) })
 		}
 	}
@@ -69,19 +69,19 @@ func join(l *ipam.Lease, own []workload.Record, byName map[string]*group) {
 	slices.Sort(names)
 	var of []*group
 	for _, n := range slices.Compact(names) {
-		if h := byName[n]; h != nil {
-			of = append(of, h)
+		if g := byName[n]; g != nil {
+			of = append(of, g)
 		}
 	}
-	for _, h := range of {
+	for _, g := range of {
 		if strange || len(of) > 1 {
-			h.dispute = fmt.Sprintf("lease %s of sandbox %q (%s) has containers that are labelled as another's", l.ID, l.Sandbox, l.Addr)
+			g.dispute = fmt.Sprintf("lease %s of sandbox %q (%s) has containers that are labelled as another's", l.ID, l.Sandbox, l.Addr)
 		}
-		h.leases = append(h.leases, l)
+		g.leases = append(g.leases, l)
 		for _, w := range own {
-			to := &h.others
+			to := &g.others
 			if w.LeaseID == l.ID {
-				to = &h.containers
+				to = &g.containers
 			}
 			if w.Sandbox == "" && !slices.Contains(*to, w) {
 				*to = append(*to, w)
@@ -92,15 +92,15 @@ func join(l *ipam.Lease, own []workload.Record, byName map[string]*group) {
 
 // age returns how long all of a group has been there: the age of its
 // youngest part. A container that has no date has none.
-func (h *group) age(now ipam.Stamp) time.Duration {
+func (g *group) age(now ipam.Stamp) time.Duration {
 	age := time.Duration(math.MaxInt64)
-	for _, w := range slices.Concat(h.containers, h.others) {
+	for _, w := range slices.Concat(g.containers, g.others) {
 		if w.Made.IsZero() {
 			return 0
 		}
 		age = min(age, now.Wall.Sub(w.Made))
 	}
-	for _, l := range h.leases {
+	for _, l := range g.leases {
 		age = min(age, now.Since(l.Created))
 	}
 	return age
@@ -108,9 +108,9 @@ func (h *group) age(now ipam.Stamp) time.Duration {
 
 // same reports that nothing of a group changed: another container, another
 // lease or a move of one may mean that it lives again.
-func (h *group) same(o *group) bool {
-	return slices.Equal(h.containers, o.containers) && slices.Equal(h.others, o.others) && h.dispute == o.dispute &&
-		slices.EqualFunc(h.leases, o.leases, func(a, b *ipam.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
+func (g *group) same(o *group) bool {
+	return slices.Equal(g.containers, o.containers) && slices.Equal(g.others, o.others) && g.dispute == o.dispute &&
+		slices.EqualFunc(g.leases, o.leases, func(a, b *ipam.Lease) bool { return a.ID == b.ID && a.Rev == b.Rev })
 }
 
 // A suspect is a group that the owner's list does not vouch for. It is an
@@ -136,18 +136,18 @@ func suspects(all []*group, list []watchdog.Owned, before map[string]ipam.Stamp,
 		gone[o.Sandbox] = o.Verdict == watchdog.Gone && (was || !twice)
 	}
 	since = make(map[string]ipam.Stamp)
-	for _, h := range all {
-		dead, listed := gone[h.sandbox]
+	for _, g := range all {
+		dead, listed := gone[g.sandbox]
 		if listed && !dead {
 			continue
 		}
-		first, missed := before[h.sandbox]
+		first, missed := before[g.sandbox]
 		if !missed {
 			first = now
 		}
-		since[h.sandbox] = first
-		if now.Since(first) >= grace && h.age(now) >= grace {
-			found = append(found, suspect{h, dead, first})
+		since[g.sandbox] = first
+		if now.Since(first) >= grace && g.age(now) >= grace {
+			found = append(found, suspect{g, dead, first})
 		}
 	}
 	return found, since

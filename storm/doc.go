@@ -1,8 +1,8 @@
 // Package storm is a test: one runner with faults of every kind, everything real.
 //
-// A network namespace holds rt0 with about 200 more namespaces as its ports,
-// twenty of them with a container of a real containerd inside. ipamd runs as
-// the program that is shipped, in a process of its own. Two hundred actors
+// A network namespace holds rt0 with 80 more namespaces as its ports, ten of them with a
+// container of a real containerd inside; with -storm.alone they are 200, and twenty. ipamd runs as
+// the program that is shipped, in a process of its own. As many actors
 // allocate, plug, bind, live and release, and most of them err at times: they
 // never release, release twice or late, die between two steps, delete the
 // namespace under everything, lose an answer and ask again. Strangers add

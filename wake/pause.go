@@ -297,7 +297,7 @@ func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
 // daemon pauses or resumes itself are asked anew, alone: what was seen may be earlier than that, and
 // a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
-// [ipam.ErrStale]. A nil f turns none.
+// [ipam.ErrStale]. A nil f asks nothing, and records.
 func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, frozen bool, record func(context.Context, ipam.Who, string, int64) (*ipam.Lease, error)) (*ipam.Lease, error) {
 	if f == nil {
 		return record(ctx, who, id, rev)
