@@ -49,18 +49,17 @@ func Long(t testing.TB) {
 	}
 }
 
-// seldom is shorter than what a test waits for lasts at the least. dear is how many times as
-// long as a question took the next one waits, and dearest how long at the most: whatever a
-// question costs, what is waited for has most of the processor.
+// usualPause is shorter than what a test waits for lasts at the least. A question that takes long is followed by a pause
+// pauseFactor times as long, of longestPause at the most: what is waited for has most of the processor.
 const (
-	seldom  = 10 * time.Millisecond
-	dear    = 4
-	dearest = 200 * time.Millisecond
+	usualPause   = 10 * time.Millisecond
+	pauseFactor  = 4
+	longestPause = 200 * time.Millisecond
 )
 
 // Eventually asks ok until it says yes, and fails the test when it has not by the end of
 // timeout. It asks every millisecond at first, and the longer it lasts the less often, up to
-// every [seldom], and less often where asking takes long: a question may be a call to a daemon
+// every [usualPause], and less often where asking takes long: a question may be a call to a daemon
 // that needs the processor itself, or a program that is started for it.
 // Whatever passes between two questions counts for a twentieth of timeout at most: a machine
 // that stands still, for however long, leaves those who are waited for their time.
@@ -76,9 +75,9 @@ func Eventually(t testing.TB, timeout time.Duration, what string, ok func() bool
 			t.Fatalf("not within %v: %s", timeout, what)
 		}
 		now := time.Now()
-		pause := min(time.Millisecond+(timeout-left)/32, seldom)
+		pause := min(time.Millisecond+(timeout-left)/32, usualPause)
 		left -= min(now.Sub(last), timeout/20)
 		last = now
-		time.Sleep(max(pause, min(dear*now.Sub(asked), dearest)))
+		time.Sleep(max(pause, min(pauseFactor*now.Sub(asked), longestPause)))
 	}
 }

@@ -67,7 +67,7 @@ func TestEventually(t *testing.T) {
 }
 
 // Asking takes a fifth of the time at most, and an answer is not late for that.
-func TestEventuallyAsksSeldomWhatIsDear(t *testing.T) {
+func TestEventuallyAsksLessOftenWhatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const question, comes = 10 * time.Millisecond, 10 * time.Second
 		began, n := time.Now(), 0
