@@ -20,6 +20,13 @@ func (w *world) leadsTo(path string, ns *nstest.NS) {
 	if err := os.WriteFile(path, nil, 0o444); err != nil {
 		w.t.Fatal(err)
 	}
+	w.t.Cleanup(func() { _ = os.Remove(path) })
+	w.covers(path, ns)
+}
+
+// covers has a path, at which a namespace may be, lead to another one.
+func (w *world) covers(path string, ns *nstest.NS) {
+	w.t.Helper()
 	if err := unix.Mount(ns.Path(), path, "", unix.MS_BIND, ""); err != nil {
 		w.t.Fatal(err)
 	}
@@ -27,7 +34,6 @@ func (w *world) leadsTo(path string, ns *nstest.NS) {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			w.t.Error(err)
 		}
-		_ = os.Remove(path)
 	})
 }
 
@@ -117,9 +123,11 @@ func TestF21ANamespaceMadeAnewKeepsItsLease(t *testing.T) {
 		l := w.boundIn(sandbox, p, api.BindRequest{}, nil)
 		p.AddAddr(l.Address + "/24")
 		w.seenInPlace(l)
-		p.Close()
+		// At no moment is there nothing of it: that would be its end.
+		p.DelAddr(l.Address + "/24")
 		fill(next, l)
-		w.leadsTo(p.NS.Path(), next.NS)
+		w.covers(p.NS.Path(), next.NS)
+		w.ns.Exec("ip", "link", "del", p.HostName)
 		return l, next
 	}
 	address := func(p *nstest.Port, l api.Lease) { p.AddAddr(l.Address + "/24") }
