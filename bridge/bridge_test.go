@@ -117,7 +117,7 @@ func (v *view) who(addr string) string {
 func (v *view) expect(addr, witnesses string) {
 	v.t.Helper()
 	if got := v.who(addr); got != witnesses {
-		v.t.Errorf("%s is seen by %q, want %q: %+v", addr, got, witnesses, v.about(addr).Seen)
+		v.t.Errorf("%s is seen by %q, want %q: %+v; silent are %v, gaps %+v", addr, got, witnesses, v.about(addr).Seen, v.silences(), v.Gaps())
 	}
 }
 
