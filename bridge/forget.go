@@ -73,7 +73,7 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, of map[netip.Addr]bool) e
 			}
 		}
 		return nil
-	})
+	}, func() {})
 }
 
 // connections are the tracked ones. They are asked about without the Bridge's lock.

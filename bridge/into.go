@@ -63,7 +63,7 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 	ctx, cancel := context.WithTimeout(ctx, plugWithin)
 	defer cancel()
 	at := make([][]int, len(of))
-	err := s.within(ctx, func(k *rtnl.Socket) error { return ledInto(k, bridges, fds, at) }, func() {
+	err := s.plugs.Within(ctx, func(k *rtnl.Socket) error { return ledInto(k, bridges, fds, at) }, func() {
 		for _, fd := range fds {
 			if fd >= 0 {
 				_ = unix.Close(fd)

@@ -154,7 +154,7 @@ func (s *lookups) PlugOf(ctx context.Context, hostInterface, netns string) (inde
 	}
 	fd, inode, unsaid := s.openNetns(ctx, netns, 0)
 	if fd >= 0 {
-		_ = s.within(ctx, func(k *rtnl.Socket) error {
+		_ = s.plugs.Within(ctx, func(k *rtnl.Socket) error {
 			_, err := rtnl.IDOf(k, fd)
 			return err
 		}, func() { _ = unix.Close(fd) })
@@ -186,22 +186,6 @@ func (s *lookups) openNetns(ctx context.Context, path string, own uint64) (fd in
 	return fd, st.Ino, nil
 }
 
-// within asks the kernel, and returns when ctx ends though it does not answer. then is called once it has, or was not
-// asked. What the question sets is of use only where it returns no error.
-func (s *lookups) within(ctx context.Context, question func(*rtnl.Socket) error, then func()) error {
-	answered := make(chan error, 1)
-	go func() { // nothing else returns from a system call that hangs
-		answered <- s.plugs.Ask(ctx, question)
-		then()
-	}()
-	select {
-	case err := <-answered:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // HasLink reports whether the host has a link of a name, a port or not. It is safe for
 // concurrent use.
 func (s *lookups) HasLink(ctx context.Context, name string) (bool, error) {
@@ -219,7 +203,7 @@ func (s *lookups) findLink(ctx context.Context, name string) (int, error) {
 		return 0, nil
 	}
 	index := 0
-	err := s.within(ctx, func(k *rtnl.Socket) error {
+	err := s.plugs.Within(ctx, func(k *rtnl.Socket) error {
 		l, err := k.LinkByName(name)
 		if err == nil {
 			index = l.Index

@@ -214,7 +214,7 @@ func (b *Bridge) findListeners(ctx context.Context) error {
 		return nil
 	}
 	// The kernel counts what takes up more than the bridge's own frames. The answer waits for
-	// whoever changes links on this machine, and no call waits for it.
+	// others who change links of this machine, and no call waits for it.
 	var bridge *rtnl.Link
 	_ = b.outside.Ask(ctx, func(k *rtnl.Socket) error {
 		if l, err := k.Link(rtnl.NoNetns, index); err == nil && l.Promiscuity > 0 {

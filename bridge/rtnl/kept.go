@@ -46,11 +46,14 @@ func (k *Kept) Ask(ctx context.Context, questions func(*Socket) error) (err erro
 }
 
 // Within is Ask for a caller that cannot wait longer than its ctx: a question about links or neighbours waits in the kernel
-// for whoever changes links on the machine, which on a busy one takes seconds, and no signal ends it. The question goes on after
-// ctx has ended, so what it sets is of use only where the error is nil.
-func (k *Kept) Within(ctx context.Context, questions func(*Socket) error) error {
+// while others change links of the machine, which on a busy one takes seconds, and no signal ends it. The question goes on after
+// ctx has ended, so what it sets is of use only where the error is nil. then is called once it was answered, or not asked.
+func (k *Kept) Within(ctx context.Context, questions func(*Socket) error, then func()) error {
 	answered := make(chan error, 1)
-	go func() { answered <- k.Ask(ctx, questions) }()
+	go func() {
+		answered <- k.Ask(ctx, questions)
+		then()
+	}()
 	select {
 	case err := <-answered:
 		return err

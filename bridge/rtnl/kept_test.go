@@ -16,14 +16,14 @@ func TestKeptWithin(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if err := k.Within(ctx, func(*Socket) error { close(asked); <-answer; return nil }); !errors.Is(err, context.Canceled) {
+	if err := k.Within(ctx, func(*Socket) error { close(asked); <-answer; return nil }, func() {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the kernel does not answer: %v", err)
 	}
-	if err := k.Within(ctx, func(*Socket) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := k.Within(ctx, func(*Socket) error { return nil }, func() {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("another waits for it: %v", err)
 	}
 	close(answer)
-	if err := k.Within(t.Context(), func(*Socket) error { return nil }); err != nil {
+	if err := k.Within(t.Context(), func(*Socket) error { return nil }, func() {}); err != nil {
 		t.Errorf("it has answered: %v", err)
 	}
 }
