@@ -78,6 +78,32 @@ func TestF19AddressesOfLinksOnTheBridgeAreSeen(t *testing.T) {
 	}
 }
 
+// Each namespace counts ids of its own, and the kernel sends their ends to whoever listens
+// to it: a guest's number says nothing about whom the bridge's namespace knows by it. A
+// guest could end by it what is known of any other.
+func TestF19AnotherNamespacesIDsAreItsOwn(t *testing.T) {
+	t.Parallel()
+	ns, guest, other, ended := nstest.New(t), nstest.New(t), nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Exec("ip", "link", "add", "m0", "link", "rt0", "type", "macvlan", "mode", "bridge")
+	ns.Exec("ip", "link", "set", "m0", "netns", guest.Name())
+	guest.AddAddr("m0", "10.8.0.7/24")
+	ns.Exec("ip", "netns", "set", other.Name(), "auto") // whose news arrives from here on
+	v := open(t, ns)
+	v.expect("10.8.0.7", "netns")
+	id, err := v.NetnsID(t.Context(), guest.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Exec("ip", "netns", "set", ended.Name(), fmt.Sprint(id))
+	ended.Delete()
+	realtest.Eventually(t, wait, "the id ends", func() bool { return !strings.Contains(other.Exec("ip", "netns", "list-id"), fmt.Sprint("nsid ", id, " ")) })
+	v.settle()
+	guest.AddAddr("m0", "10.8.0.9/24")
+	v.expect("10.8.0.9", "netns")
+	v.noneSilent()
+}
+
 // What cannot be read is named: a macvlan in a namespace that has no name and no
 // process, and the virtual machine behind a macvtap.
 func TestF19LinksThatCannotBeReadAreNamed(t *testing.T) {

@@ -92,6 +92,9 @@ func (b *Bridge) receive(nsid int, h rtnl.Header, body []byte) {
 			b.neighbour.receive(b.device.link.Index, body)
 		}
 	case unix.RTM_DELNSID:
+		if nsid != rtnl.NoNetns { // an id in another's table, which may be as one here
+			return
+		}
 		if id, err := rtnl.ParseNetnsID(body); err != nil {
 			b.lost = true
 		} else {

@@ -51,7 +51,7 @@ func FuzzNews(f *testing.F) {
 	f.Fuzz(func(t *testing.T, behind bool, output, oob []byte) {
 		b := known(t)
 		before := b.cfg.Board.(*census.Board).Census()
-		nsid := rtnl.Sender(oob)
+		nsid := rtnl.Sender(oob, rtnl.Unassigned)
 		if nsid != rtnl.NoNetns && !bytes.Contains(oob, fromSpace(nsid)[unix.CmsgLen(0)-8:]) {
 			t.Fatalf("%x is taken to name the namespace %d", oob, nsid)
 		}

@@ -48,7 +48,8 @@ func TestC2RunHearsNews(t *testing.T) {
 	p := ns.Port("rt0", "10.8.0.7/24")
 	realtest.Eventually(t, wait, "the address", func() bool { return v.seen("10.8.0.7") })
 	realtest.Eventually(t, wait, "the name of its namespace", func() bool {
-		return v.about("10.8.0.7").Seen[0].Netns == census.NewSpace(0, p.NS.Name())
+		id, err := v.NetnsID(t.Context(), p.NS.Path())
+		return err == nil && v.about("10.8.0.7").Seen[0].Netns == census.NewSpace(id, p.NS.Name())
 	})
 	p.DelAddr("10.8.0.7/24")
 	realtest.Eventually(t, wait, "its end", func() bool { return !v.seen("10.8.0.7") })
@@ -60,6 +61,23 @@ func TestC2RunHearsNews(t *testing.T) {
 		}
 		return len(v.about("10.8.0.8").Seen) == 2
 	})
+}
+
+// Some kernels name the bridge's own namespace as the one that its own news comes from: by
+// the id that it has for itself, and by -1.
+func TestOwnNewsUnderAnyID(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	if id, err := v.NetnsID(t.Context(), ns.Path()); err != nil || id != v.self {
+		t.Errorf("the bridge's namespace knows itself by %d, %v, and it is %d that is known", id, err, v.self)
+	}
+	for id, want := range map[int]int{v.self: rtnl.NoNetns, rtnl.Unassigned: rtnl.NoNetns, v.self + 1: v.self + 1} {
+		if got := rtnl.Sender(fromSpace(id), v.self); got != want {
+			t.Errorf("news under id %d is taken for that of %d, want %d", id, got, want)
+		}
+	}
 }
 
 // The backstop finds what no news said.

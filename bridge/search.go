@@ -53,7 +53,7 @@ const nestsScope = "nests"
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
-	inside  bridgeNetns
+	self    int // id by which the bridge's namespace knows itself
 	bridge  *rtnl.Link
 	parents map[int]string // the bridge and its ports, by index
 
@@ -102,7 +102,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), self: b.self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	for index, p := range b.netns.ports {
 		s.parents[index] = p.link.Name
@@ -148,7 +148,7 @@ func (s *search) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list namespaces: %w", err)
 	}
-	ids = slices.DeleteFunc(append(ids, rtnl.NoNetns), func(id int) bool { return s.skipped[id] })
+	ids = slices.DeleteFunc(append(ids, rtnl.NoNetns), func(id int) bool { return s.skipped[id] || id == s.self })
 	if err := s.look(ctx, ids); err != nil {
 		return err
 	}
@@ -241,19 +241,6 @@ func (b *Bridge) findListeners(ctx context.Context) error {
 	return nil
 }
 
-// self is the id by which the bridge's namespace knows itself; Unassigned when it
-// has none, and then no link elsewhere was shown as one that leads here.
-func (s *search) self(ctx context.Context) int {
-	id := rtnl.Unassigned
-	_ = s.k.Ask(ctx, func(r *rtnl.Socket) error {
-		if its, err := r.NetnsID(int(s.inside.ns)); err == nil {
-			id = its
-		}
-		return nil
-	})
-	return id
-}
-
 // eachNetns opens the network namespaces at some paths, each once.
 func eachNetns(paths []string, do func(path string, fd int)) {
 	seen := make(map[uint64]bool)
@@ -327,7 +314,7 @@ func (s *search) in(ctx context.Context, id int) error {
 	}
 	home := rtnl.NoNetns
 	if id != rtnl.NoNetns {
-		home = s.self(ctx)
+		home = s.self
 	}
 	n := &nest{id: id}
 	for _, l := range all {
@@ -335,7 +322,7 @@ func (s *search) in(ctx context.Context, id int) error {
 			n.links = append(n.links, stackedLink{l, s.parents[l.Peer]})
 		}
 	}
-	if len(n.links) > 0 && (id == rtnl.NoNetns || id != home) {
+	if len(n.links) > 0 {
 		slices.SortFunc(n.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
 		s.nests[id] = n
 	}

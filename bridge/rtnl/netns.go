@@ -66,7 +66,7 @@ func (r *Socket) AssignID(fd int) error {
 func IDOf(r *Socket, fd int) (int, error) {
 	id, err := r.NetnsID(fd)
 	if errors.Is(err, ErrNoNetnsID) {
-		if err = r.AssignID(fd); err == nil {
+		if err = r.AssignID(fd); err == nil || errors.Is(err, unix.EEXIST) { // another was first
 			id, err = r.NetnsID(fd)
 		}
 	}

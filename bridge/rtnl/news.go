@@ -14,6 +14,7 @@ import (
 // guests would drown the rest.
 type News struct {
 	Links, Neighbours int          // descriptors
+	self              int          // id by which their namespace knows itself; Unassigned: it has none
 	overran           map[int]bool // those that lost something and were not read empty since
 	buf, oob          []byte
 }
@@ -41,8 +42,8 @@ func Queued(fd int) int {
 	return min(charged/leastMemory+1, MostAtOnce)
 }
 
-// Subscribe opens both sockets in the thread's namespace.
-func Subscribe() (*News, error) {
+// Subscribe opens both sockets in the thread's namespace, which knows itself by the id self.
+func Subscribe(self int) (*News, error) {
 	links, err := listen(true, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_NSID)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func Subscribe() (*News, error) {
 		_ = unix.Close(links)
 		return nil, err
 	}
-	return &News{Links: links, Neighbours: neighbours, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
+	return &News{Links: links, Neighbours: neighbours, self: self, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
 }
 
 func listen(everywhere bool, groups ...int) (int, error) {
@@ -109,7 +110,7 @@ func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (m
 		case err != nil:
 			return false, fmt.Errorf("read kernel news: %w", err)
 		}
-		nsid := Sender(n.oob[:oobSize])
+		nsid := Sender(n.oob[:oobSize], n.self)
 		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
 	}
 	return true, n.lost(fd, false)
@@ -124,15 +125,24 @@ func (n *News) lost(fd int, empty bool) error {
 	return ErrOverrun
 }
 
-// Sender is the namespace that a message comes from: NoNetns for the own one.
-func Sender(oob []byte) int {
+// Sender is the namespace that a message comes from: NoNetns for the own one, which knows
+// itself by the id self.
+//
+// Kernels before June 2026 (6.12, 6.18 and older; upstream 88b126b39f97 and 70f8592ee905)
+// name the own namespace too, once it has an id for itself, and then and when another
+// listener was served first, by an id of -1. Taken for another's, that news is passed over,
+// and a port that comes is not seen.
+func Sender(oob []byte, self int) int {
 	for len(oob) >= unix.CmsgLen(4) {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
 		if err != nil {
 			break
 		}
 		if h.Level == unix.SOL_NETLINK && h.Type == unix.NETLINK_LISTEN_ALL_NSID && len(data) >= 4 {
-			return int(int32(binary.NativeEndian.Uint32(data)))
+			if id := int(int32(binary.NativeEndian.Uint32(data))); id >= 0 && id != self {
+				return id
+			}
+			break
 		}
 		oob = rest
 	}

@@ -105,7 +105,7 @@ func TestRecorded(t *testing.T) {
 		all = append(all, err)
 		filter, err = Dial(unix.NETLINK_NETFILTER)
 		all = append(all, err)
-		n, err = Subscribe()
+		n, err = Subscribe(Unassigned)
 		all = append(all, err)
 	})
 	if err := errors.Join(all...); err != nil {
