@@ -5,12 +5,14 @@ package nstest
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +47,7 @@ type NS struct {
 func New(t testing.TB) *NS {
 	t.Helper()
 	realtest.Root(t)
-	n := &NS{t: t, name: "nstest-" + strings.ToLower(rand.Text()[:12])}
+	n := &NS{t: t, name: newName()}
 	if err := n.make(); err != nil {
 		t.Fatalf("make network namespace %s: %v", n.name, err)
 	}
@@ -60,10 +62,28 @@ func New(t testing.TB) *NS {
 	return n
 }
 
+// newName names the process, by which [sweep] knows whose it is.
+func newName() string {
+	return fmt.Sprintf("nstest-%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// sweep takes away the namespaces of processes that were killed, which deleted none: each
+// later test that names all namespaces of the machine waits for them too.
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(namedDir, "nstest-*-*")) // the pattern is right
+	for _, path := range left {
+		pid, err := strconv.Atoi(strings.Split(filepath.Base(path), "-")[1])
+		if err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			_ = netns.DeleteNamed(filepath.Base(path)) // another process may be first
+		}
+	}
+}
+
 // shared has iproute2 make its folder what it is to be, before anything is mounted in it: what
 // was mounted before, on a machine that shares no file system, could not be removed after.
 var shared = sync.OnceValue(func() error {
-	name := "nstest-" + strings.ToLower(rand.Text()[:12])
+	sweep()
+	name := newName()
 	for _, verb := range []string{"add", "delete"} {
 		if out, err := exec.Command("ip", "netns", verb, name).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip netns %s %s: %w: %s", verb, name, err, out)
