@@ -97,7 +97,9 @@ func TestF19AnotherNamespacesIDsAreItsOwn(t *testing.T) {
 	}
 	other.Exec("ip", "netns", "set", ended.Name(), fmt.Sprint(id))
 	ended.Delete()
-	realtest.Eventually(t, wait, "the id ends", func() bool { return !strings.Contains(other.Exec("ip", "netns", "list-id"), fmt.Sprint("nsid ", id, " ")) })
+	realtest.Eventually(t, wait, "the id ends", func() bool {
+		return !strings.Contains(other.Exec("ip", "netns", "list-id"), fmt.Sprint("nsid ", id, " "))
+	})
 	v.settle()
 	guest.AddAddr("m0", "10.8.0.9/24")
 	v.expect("10.8.0.9", "netns")

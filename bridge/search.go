@@ -53,6 +53,7 @@ const nestsScope = "nests"
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
+	inside  bridgeNetns
 	self    int // id by which the bridge's namespace knows itself
 	bridge  *rtnl.Link
 	parents map[int]string // the bridge and its ports, by index
@@ -102,7 +103,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), self: b.self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	for index, p := range b.netns.ports {
 		s.parents[index] = p.link.Name
@@ -314,6 +315,12 @@ func (s *search) in(ctx context.Context, id int) error {
 	}
 	home := rtnl.NoNetns
 	if id != rtnl.NoNetns {
+		if s.self == rtnl.Unassigned { // the list that was just made may have given it one
+			_ = s.k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+				s.self, err = r.NetnsID(int(s.inside.ns))
+				return err
+			})
+		}
 		home = s.self
 	}
 	n := &nest{id: id}
@@ -322,7 +329,7 @@ func (s *search) in(ctx context.Context, id int) error {
 			n.links = append(n.links, stackedLink{l, s.parents[l.Peer]})
 		}
 	}
-	if len(n.links) > 0 {
+	if len(n.links) > 0 && (id == rtnl.NoNetns || id != home) {
 		slices.SortFunc(n.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
 		s.nests[id] = n
 	}

@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -92,7 +93,7 @@ func (s *sockets) open() (err error) {
 	kernel.Redial = func() (*rtnl.Socket, error) { return s.inside.dial(unix.NETLINK_ROUTE) }
 	// The kernel would give it one when it first shows a link elsewhere that leads here.
 	s.self, err = rtnl.IDOf(kernel, int(s.inside.ns))
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_NET_ADMIN it is asked for later
 		kernel.Close()
 		return fmt.Errorf("give the bridge's network namespace an id for itself: %w", err)
 	}
