@@ -78,9 +78,9 @@ func TestF19AddressesOfLinksOnTheBridgeAreSeen(t *testing.T) {
 	}
 }
 
-// Each namespace counts ids of its own, and the kernel sends their ends to whoever listens
-// to it: a guest's number says nothing about whom the bridge's namespace knows by it. A
-// guest could end by it what is known of any other.
+// Each namespace has a table of ids of its own, and the kernel sends the end of an id to all
+// that listen to that namespace. A guest's number means another namespace, or none, in the
+// bridge's table; taken for ours it would end what is known of that one.
 func TestF19AnotherNamespacesIDsAreItsOwn(t *testing.T) {
 	t.Parallel()
 	ns, guest, other, ended := nstest.New(t), nstest.New(t), nstest.New(t), nstest.New(t)

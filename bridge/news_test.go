@@ -70,11 +70,11 @@ func TestOwnNewsUnderAnyID(t *testing.T) {
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	v := open(t, ns)
-	if id, err := v.NetnsID(t.Context(), ns.Path()); err != nil || id != v.self {
-		t.Errorf("the bridge's namespace knows itself by %d, %v, and it is %d that is known", id, err, v.self)
+	if id, err := v.NetnsID(t.Context(), ns.Path()); err != nil || id != v.news.Self {
+		t.Errorf("the bridge's namespace knows itself by %d, %v, and it is %d that is known", id, err, v.news.Self)
 	}
-	for id, want := range map[int]int{v.self: rtnl.NoNetns, rtnl.Unassigned: rtnl.NoNetns, v.self + 1: v.self + 1} {
-		if got := rtnl.Sender(fromSpace(id), v.self); got != want {
+	for id, want := range map[int]int{v.news.Self: rtnl.NoNetns, rtnl.Unassigned: rtnl.NoNetns, v.news.Self + 1: v.news.Self + 1} {
+		if got := rtnl.Sender(fromSpace(id), v.news.Self); got != want {
 			t.Errorf("news under id %d is taken for that of %d, want %d", id, got, want)
 		}
 	}

@@ -103,7 +103,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	for index, p := range b.netns.ports {
 		s.parents[index] = p.link.Name

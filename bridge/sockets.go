@@ -78,7 +78,6 @@ func (n bridgeNetns) dial(protocol int) (k *rtnl.Socket, err error) {
 // sockets are those by which the witnesses listen and ask.
 type sockets struct {
 	inside  bridgeNetns
-	self    int          // id by which that namespace knows itself; it keeps it
 	kernel  *rtnl.Socket // nil while they are not open
 	news    *rtnl.News
 	probe   *probe.Prober
@@ -92,13 +91,13 @@ func (s *sockets) open() (err error) {
 	}
 	kernel.Redial = func() (*rtnl.Socket, error) { return s.inside.dial(unix.NETLINK_ROUTE) }
 	// The kernel would give it one when it first shows a link elsewhere that leads here.
-	s.self, err = rtnl.IDOf(kernel, int(s.inside.ns))
-	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_NET_ADMIN it is asked for later
+	self, err := rtnl.IDOf(kernel, int(s.inside.ns))
+	if err != nil && !errors.Is(err, unix.EPERM) { // without CAP_NET_ADMIN a search asks for it later
 		kernel.Close()
 		return fmt.Errorf("give the bridge's network namespace an id for itself: %w", err)
 	}
 	err = s.inside.do(func() (err error) {
-		if s.news, err = rtnl.Subscribe(s.self); err != nil {
+		if s.news, err = rtnl.Subscribe(self); err != nil {
 			return err
 		}
 		if s.probe, err = probe.Open(); err != nil {

@@ -14,7 +14,7 @@ import (
 // guests would drown the rest.
 type News struct {
 	Links, Neighbours int          // descriptors
-	self              int          // id by which their namespace knows itself; Unassigned: it has none
+	Self              int          // id by which their namespace knows itself; Unassigned: it had none
 	overran           map[int]bool // those that lost something and were not read empty since
 	buf, oob          []byte
 }
@@ -53,7 +53,7 @@ func Subscribe(self int) (*News, error) {
 		_ = unix.Close(links)
 		return nil, err
 	}
-	return &News{Links: links, Neighbours: neighbours, self: self, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
+	return &News{Links: links, Neighbours: neighbours, Self: self, overran: make(map[int]bool), buf: make([]byte, mostMessage), oob: make([]byte, 64)}, nil
 }
 
 func listen(everywhere bool, groups ...int) (int, error) {
@@ -110,7 +110,7 @@ func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (m
 		case err != nil:
 			return false, fmt.Errorf("read kernel news: %w", err)
 		}
-		nsid := Sender(n.oob[:oobSize], n.self)
+		nsid := Sender(n.oob[:oobSize], n.Self)
 		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
 	}
 	return true, n.lost(fd, false)
@@ -129,9 +129,10 @@ func (n *News) lost(fd int, empty bool) error {
 // itself by the id self.
 //
 // Kernels before June 2026 (6.12, 6.18 and older; upstream 88b126b39f97 and 70f8592ee905)
-// name the own namespace too, once it has an id for itself, and then and when another
-// listener was served first, by an id of -1. Taken for another's, that news is passed over,
-// and a port that comes is not seen.
+// name the own namespace too: by its id for itself once it has one, and by -1 when another
+// listener was served first. Taken for another's, that news is passed over, and a port that
+// comes is not seen. So it is on such a kernel without CAP_NET_ADMIN, once the kernel gives
+// the id behind our back.
 func Sender(oob []byte, self int) int {
 	for len(oob) >= unix.CmsgLen(4) {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
