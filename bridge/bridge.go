@@ -164,7 +164,7 @@ func (b *Bridge) forget() {
 	s.moved = s.moved || len(s.ports) != 0
 	s.ports, s.linksAgain = make(map[int]*port), make(map[int]bool)
 	s.spaces, s.again, s.crowds = make(map[int]*space), make(map[int]bool), make(map[int]bool)
-	s.stacked = stackedLinks{again: s.stacked.again, nests: make(map[int]*nest), strangers: make(map[int]bool)}
+	s.stacked = newStackedLinks(s.stacked.again)
 	s.stock = &stock{most: mostKnown}
 	s.gapsMoved = true
 	n := &b.neighbour
@@ -188,7 +188,7 @@ func (b *Bridge) portGone(index int) {
 }
 
 // wire is what a witness may see of the others.
-func (b *Bridge) wire() wire { return wire{b.kernel, b.device.link, b.netns.ports} }
+func (b *Bridge) wire() wire { return wire{b.kernel, b.device.link, b.netns.ports, b.news.Self} }
 
 // isKnown reports that there is a bridge, and that memory is about it.
 func (b *Bridge) isKnown() bool { return !b.lost && b.device.isThere() }

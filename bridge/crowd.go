@@ -67,6 +67,11 @@ func (s *namespaces) take(w wire, id int, got rtnl.AddressList) {
 	s.gapsMoved = true
 	if sp := s.spaces[id]; sp != nil {
 		sp.readMACs(w.Socket)
+		for _, p := range sp.ports {
+			if in.unsure.IsZero() {
+				p.unsure = time.Time{}
+			}
+		}
 	}
 	for _, a := range in.all() {
 		moved[a.Prefix.Addr()] = !moved[a.Prefix.Addr()]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ipamd/ipamd/census"
 )
 
 // A Gap is a place on the wire where an address may be in use and where the
@@ -25,7 +27,8 @@ const (
 	// and go faster than they can be listed.
 	PortUnreadable = "port_unreadable"
 	// LinkHidden is a link that is stacked on the bridge and whose addresses no
-	// witness sees: a macvlan in a namespace that cannot be found, or a macvtap.
+	// witness sees, or not all: a macvlan in a namespace that cannot be found, or that
+	// has more addresses than are read, or a macvtap.
 	LinkHidden = "link_hidden"
 )
 
@@ -36,17 +39,24 @@ const gapAfter = 5 * time.Second
 
 // Gaps lists what cannot be read now, by kind and name. It is safe for concurrent
 // use and never waits.
-func (b *Bridge) Gaps() []Gap { return b.netns.gapsAt(time.Now()) }
+func (b *Bridge) Gaps() []Gap { return gapsAt(b.netns.gaps.Load(), time.Now()) }
 
-func (s *namespaces) gapsAt(now time.Time) (out []Gap) {
-	if all := s.gaps.Load(); all != nil {
-		for _, g := range *all {
-			if g.Kind != PortUnreadable || now.Sub(g.Since) >= gapAfter {
-				out = append(out, g)
-			}
+func gapsAt(found *[]foundGap, now time.Time) (out []Gap) {
+	if found == nil {
+		return nil
+	}
+	for _, g := range *found {
+		if !g.brief || now.Sub(g.Since) >= gapAfter {
+			out = append(out, g.Gap)
 		}
 	}
 	return out
+}
+
+// A foundGap is a gap that is one at once, or, if it may be brief, after gapAfter.
+type foundGap struct {
+	Gap
+	brief bool
 }
 
 // showGaps has [Bridge.Gaps] return what is known now.
@@ -55,17 +65,22 @@ func (s *namespaces) showGaps() {
 		return
 	}
 	s.gapsMoved = false
-	var out []Gap
+	var out []foundGap
 	for _, p := range s.ports {
 		if g, is := p.gap(); is {
-			out = append(out, g)
+			out = append(out, foundGap{g, true})
+		}
+	}
+	for _, n := range s.stacked.nests {
+		if g, is := n.gap(); is && s.spaces[n.id] == nil { // else its port is
+			out = append(out, foundGap{g, true})
 		}
 	}
 	for g, since := range s.stacked.hidden {
 		g.Since = since
-		out = append(out, g)
+		out = append(out, foundGap{g, false})
 	}
-	slices.SortFunc(out, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Link, b.Link)) })
+	slices.SortFunc(out, func(a, b foundGap) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Link, b.Link)) })
 	s.gaps.Store(&out)
 }
 
@@ -77,21 +92,51 @@ func (p *port) gap() (g Gap, is bool) {
 			fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", name),
 			"ip link del " + name + ", once its sandbox is gone", p.frozen}, true
 	}
-	if p.space == nil || p.space.unsure.IsZero() {
+	if p.space == nil {
 		return g, false
 	}
-	in := p.space.inside
-	g = Gap{Kind: PortUnreadable, Link: name, Since: in.unsure, Next: "bridge link show dev " + name}
+	g, is = p.space.gap("behind port " + name)
+	g.Kind, g.Link = PortUnreadable, name
+	if !p.unsure.IsZero() && p.unsure.Before(g.Since) {
+		g.Since = p.unsure
+	}
+	if g.Next == "" {
+		g.Next = "bridge link show dev " + name
+	}
+	return g, is
+}
+
+// gap is what a person has to know of a nest of which not all can be read.
+func (n *nest) gap() (g Gap, is bool) {
+	if n.inside == nil || len(n.links) == 0 {
+		return g, false
+	}
+	l := n.links[0]
+	g, is = n.inside.gap("of " + l.Name + " (" + l.where() + ")")
+	g.Kind, g.Link = LinkHidden, l.Name
+	if g.Next == "" {
+		g.Next = "look at what runs in network namespace " + census.NewSpace(n.id, n.file).Name() + ", and remove what is hostile"
+	}
+	return g, is
+}
+
+// gap is why not all addresses in a namespace are read. Kind and link are the caller's to
+// say, and the next step where it is empty.
+func (in *inside) gap(which string) (g Gap, is bool) {
+	if in.unsure.IsZero() {
+		return g, false
+	}
+	g.Since = in.unsure
 	switch known := len(in.addrs) + len(in.more); {
-	case in.full && known < mostInside:
-		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table show anything", name, known)
+	case in.full && in.room() < mostInside:
+		g.Detail = fmt.Sprintf("the namespace %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table show anything", which, known)
 		g.Next = "look at what runs behind the ports with most addresses, and remove what is hostile"
 	case in.full:
-		g.Detail = fmt.Sprintf("the namespace behind port %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table show anything", name, mostInside)
+		g.Detail = fmt.Sprintf("the namespace %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table show anything", which, mostInside)
 	case !in.whole:
-		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; one of them may have been missed", name)
+		g.Detail = fmt.Sprintf("the addresses in the namespace %s change faster than they can be listed; one of them may have been missed", which)
 	default:
-		g.Detail = fmt.Sprintf("the addresses in the namespace behind port %s change faster than they can be listed; those that are gone still count", name)
+		g.Detail = fmt.Sprintf("the addresses in the namespace %s change faster than they can be listed; those that are gone still count", which)
 	}
 	return g, true
 }

@@ -76,7 +76,7 @@ func TestG1ARestlessGuestSilencesNoOther(t *testing.T) {
 			if most, list := waits[len(waits)/2], v.listTime(hostile.HostName); most > list {
 				t.Errorf("half of the calls took %v and more, and one list takes %v", most, list)
 			}
-			named := func() (gaps []Gap) { return v.netns.gapsAt(time.Now().Add(gapAfter)) }
+			named := func() (gaps []Gap) { return gapsAt(v.netns.gaps.Load(), time.Now().Add(gapAfter)) }
 			if full && len(named()) != 1 {
 				t.Errorf("%d addresses behind %s, and named is %v", c.addresses, hostile.HostName, named())
 			}
@@ -174,7 +174,7 @@ func TestG1AddressesOfAllNamespacesAreBounded(t *testing.T) {
 	for i := range few - 1 {
 		quiet.AddAddr(fmt.Sprintf("10.8.0.%d/16", 100+i))
 	}
-	named := func() (gaps []Gap) { return v.netns.gapsAt(time.Now().Add(gapAfter)) }
+	named := func() (gaps []Gap) { return gapsAt(v.netns.gaps.Load(), time.Now().Add(gapAfter)) }
 	realtest.Eventually(t, wait, "one of them to be known in part", func() bool { return len(named()) > 0 })
 	for i := range 10 {
 		addr := fmt.Sprintf("10.8.1.%d", 1+i)
@@ -341,7 +341,7 @@ func TestG1AHiddenLinkGetsAnAddressDuringASearch(t *testing.T) {
 	guest.Up("m0")
 	v.settle()
 	v.mu.Lock()
-	v.netns.stacked.again, v.netns.stacked.strangers = false, make(map[int]bool)
+	v.netns.stacked.again = false
 	found := v.newSearch() // as searchStacked does
 	v.mu.Unlock()
 	if err := found.run(t.Context()); err != nil {

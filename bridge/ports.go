@@ -21,6 +21,7 @@ type port struct {
 	link   *rtnl.Link
 	space  *space    // the namespace behind it; nil when none can be read
 	frozen time.Time // since when what is behind it cannot be read; zero: it can
+	unsure time.Time // since when no list of what is behind it was exact, in whatever namespace that was
 
 	formerly []formerName
 }
@@ -315,15 +316,21 @@ func (s *namespaces) leave(p *port) {
 		return
 	}
 	p.space = nil
+	if p.unsure.IsZero() { // a guest that moves its link to and fro must not have the clock begin anew
+		p.unsure = from.unsure
+	}
 	delete(from.ports, p.link.Index)
 	from.leads = nil
-	if len(from.ports) == 0 {
+	switch {
+	case len(from.ports) == 0:
 		s.dropInside(from.inside)
 		s.gapsMoved = s.gapsMoved || !from.unsure.IsZero()
 		s.forget(from)
 		if s.stacked.nests[from.id] != nil { // what is stacked on the bridge in there is still on it
 			s.again[from.id] = true
 		}
+	case !from.frozen: // what was seen at this port is at another now
+		s.again[from.id] = true
 	}
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -74,8 +75,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 	defer b.searching.Unlock()
 	var s *search
 	err := b.locked(ctx, func() error {
-		b.netns.stacked.again, b.netns.stacked.strangers = false, make(map[int]bool)
-		b.netns.unfail(nestsScope)
+		b.netns.stacked.again = false
 		if b.isKnown() {
 			s = b.newSearch()
 		}
@@ -88,10 +88,11 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 	return b.locked(ctx, func() error {
 		if err != nil {
 			s.unmark()
-			b.netns.stacked.home = false
+			b.netns.stacked.home, b.netns.stacked.again = false, true
 			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
 			return nil
 		}
+		b.netns.unfail(nestsScope)
 		if b.device.isThere() && b.device.link.Index == s.bridge.Index {
 			b.netns.setStacked(b.wire(), s)
 		}
@@ -103,10 +104,13 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: map[int]string{b.device.link.Index: b.cfg.Name},
+	st.strangers, st.early = make(map[int]bool), make(map[int]bool)
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
-	for index, p := range b.netns.ports {
-		s.parents[index] = p.link.Name
+	w := b.wire()
+	s.parents[w.link.Index] = w.parent(w.link.Index)
+	for index := range w.ports {
+		s.parents[index] = w.parent(index)
 	}
 	all := now.Sub(st.searched) >= searchAllEvery
 	if all {
@@ -177,22 +181,39 @@ func (s *search) run(ctx context.Context) error {
 }
 
 // look searches some namespaces, and finds what listens on the bridge and is not found yet.
+// Namespaces with a link that was down, and of whose MAC something listens, are searched
+// once more: it is that link if it came up meanwhile, and another one if not.
 func (s *search) look(ctx context.Context, ids []int) error {
-	for _, id := range ids {
-		if err := s.in(ctx, id); err != nil {
-			return fmt.Errorf("list the links of nsid %d: %w", id, err)
+	for range 2 {
+		for _, id := range ids {
+			if err := s.in(ctx, id); err != nil {
+				return fmt.Errorf("list the links of nsid %d: %w", id, err)
+			}
+		}
+		err := s.k.Ask(ctx, func(r *rtnl.Socket) (err error) {
+			known := macs(s.nests)
+			maps.Copy(known, s.known)
+			s.hidden, err = r.Listeners(s.bridge.Index, known)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("list which MACs %s receives: %w", s.bridge.Name, err)
+		}
+		ids = ids[:0:0]
+		for id, n := range s.nests {
+			if slices.ContainsFunc(n.links, func(l stackedLink) bool { return !l.Up() && s.listens(l.MAC) }) {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) == 0 {
+			break
 		}
 	}
-	err := s.k.Ask(ctx, func(r *rtnl.Socket) (err error) {
-		known := macs(s.nests)
-		maps.Copy(known, s.known)
-		s.hidden, err = r.Listeners(s.bridge.Index, known)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("list which MACs %s receives: %w", s.bridge.Name, err)
-	}
 	return nil
+}
+
+func (s *search) listens(mac net.HardwareAddr) bool {
+	return slices.ContainsFunc(s.hidden, func(m net.HardwareAddr) bool { return bytes.Equal(m, mac) })
 }
 
 // findListeners has links on the bridge searched for when it takes frames up for other MACs

@@ -41,7 +41,7 @@ type namespaces struct {
 	changed broadcast.Signal // of the next move
 	onPorts func()           // see Config.OnPorts
 	shown   atomic.Pointer[portList]
-	gaps    atomic.Pointer[[]Gap] // what cannot be read, also for less than gapAfter
+	gaps    atomic.Pointer[[]foundGap] // what cannot be read, also for less than gapAfter
 }
 
 // A sightingOf makes the sighting of an address in one namespace.
@@ -148,6 +148,7 @@ func (s *namespaces) forgetOthers() {
 
 // settle reads again the links and namespaces that the kernel's news was about.
 func (s *namespaces) settle(ctx context.Context, w wire) {
+	s.readStacked(w)
 	for index := range s.linksAgain {
 		if ctx.Err() == nil {
 			s.readPort(w, index)
@@ -276,6 +277,8 @@ func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
 		sp.searched = false
 	case nsid == rtnl.NoNetns:
 		s.stacked.home = false
+	case stacked && len(s.stacked.came) < mostAtOnce:
+		s.stacked.came[linkIn{nsid, index}] = true
 	}
 	s.searchAgain()
 }

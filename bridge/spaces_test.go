@@ -246,10 +246,10 @@ func deleteLarge(t *testing.T, ns *nstest.NS) {
 // stays so.
 func wantGap(t *testing.T, v *view, p *port) {
 	t.Helper()
-	if found := v.netns.gapsAt(p.frozen); len(found) != 0 {
+	if found := gapsAt(v.netns.gaps.Load(), p.frozen); len(found) != 0 {
 		t.Errorf("at once it is a gap: %+v", found)
 	}
-	found := v.netns.gapsAt(p.frozen.Add(gapAfter))
+	found := gapsAt(v.netns.gaps.Load(), p.frozen.Add(gapAfter))
 	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.Name || !found[0].Since.Equal(p.frozen) {
 		t.Errorf("the gaps are %+v", found)
 	}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -40,6 +41,13 @@ type nest struct {
 
 const nestPrefix = "nest "
 
+// A linkIn is a link in another namespace, by that one's nsid and by its index there.
+type linkIn struct{ nsid, index int }
+
+// mostAtOnce bounds how many stacked links are looked up with the lock held, at some 10 µs
+// each, before the search that is wanted by then shows the others.
+const mostAtOnce = 128
+
 // sighting makes the sighting of an address, at the stacked link that has it, or at the
 // first.
 func (n *nest) sighting(bridge string) sightingOf {
@@ -53,6 +61,8 @@ func (n *nest) sighting(bridge string) sightingOf {
 type stackedLinks struct {
 	nests     map[int]*nest      // by nsid, of those that were found
 	again     bool               // they are to be searched for
+	came      map[linkIn]bool    // those that there was news of, to be looked up
+	early     map[int]bool       // by nsid, nests that got a link by news since the last search began
 	partly    map[int]error      // by nsid, why not all links there were listed
 	strangers map[int]bool       // by nsid, others that got an address since the last search began
 	listeners []net.HardwareAddr // on the bridge, for links that were not found
@@ -61,12 +71,21 @@ type stackedLinks struct {
 	home      bool               // the bridge's own was, and no news of such a link came since
 }
 
-// macs are those of the stacked links.
+func newStackedLinks(again bool) stackedLinks {
+	return stackedLinks{again: again, nests: make(map[int]*nest), strangers: make(map[int]bool), came: make(map[linkIn]bool), early: make(map[int]bool)}
+}
+
+// macs are those that the bridge receives for stacked links: one that is down has none. The
+// kernel lets no second macvlan on a link come up with the MAC of the first; a guest that
+// takes its own one down may have another listen in its place, in a namespace that only a
+// MAC that nothing explains has searched for.
 func macs(nests map[int]*nest) map[string]bool {
 	all := make(map[string]bool)
 	for _, n := range nests {
 		for _, l := range n.links {
-			all[l.MAC.String()] = true
+			if l.Up() {
+				all[l.MAC.String()] = true
+			}
 		}
 	}
 	return all
@@ -88,7 +107,8 @@ func (s *namespaces) setStacked(w wire, found *search) {
 			continue
 		}
 		next := found.nests[id]
-		if found.partly[id] != nil && !n.ended { // what was found before may be there still
+		// What was found before may be there still, and what came since the search began is not in it.
+		if (found.partly[id] != nil || s.stacked.early[id]) && !n.ended {
 			next = n.with(next)
 			found.nests[id] = next
 		}
@@ -104,19 +124,51 @@ func (s *namespaces) setStacked(w wire, found *search) {
 			sp.searched = false
 		}
 	}
+	live := make(map[string]bool)
 	for id, n := range found.nests {
-		if n.inside == nil {
-			n.inside = &inside{stock: s.stock, scope: nestPrefix + strconv.Itoa(id)}
-		}
-		n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
+		n.postBy(s)
+		live[n.scope] = true
 		s.read(w, id)
 	}
 	s.keep(func(known string) bool { // else it is of a bridge that went, and of its links
-		id, is := strings.CutPrefix(wholeScope(known), nestPrefix)
-		nsid, _ := strconv.Atoi(id)
-		return !is || found.nests[nsid] != nil || found.partly[nsid] != nil
+		return !strings.HasPrefix(known, nestPrefix) || live[wholeScope(known)]
 	})
 	s.setHidden(found)
+}
+
+// postBy has a nest's addresses posted by a witness. Their scope is no other nest's, also
+// after the kernel gave its nsid again.
+func (n *nest) postBy(s *namespaces) {
+	if n.inside == nil {
+		s.made++
+		n.inside = &inside{stock: s.stock, scope: nestPrefix + strconv.Itoa(s.made)}
+	}
+	n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
+}
+
+// readStacked looks up the stacked links that there was news of, so that their addresses
+// are seen at once: the search that the news asks for takes as long as guests make it.
+func (s *namespaces) readStacked(w wire) {
+	for came := range s.stacked.came {
+		delete(s.stacked.came, came)
+		if w.self == rtnl.Unassigned || came.nsid == w.self {
+			continue
+		}
+		l, err := w.Link(came.nsid, came.index)
+		if err != nil || !stackedKinds[l.Kind] || l.Behind != w.self || w.parent(l.Peer) == "" {
+			continue // the search shows what became of it
+		}
+		found := &nest{id: came.nsid, links: []stackedLink{{l, w.parent(l.Peer)}}}
+		if n := s.stacked.nests[came.nsid]; n != nil && !n.ended {
+			found = n.with(found)
+			found.file, found.inside = n.file, n.inside
+		} else if n != nil {
+			continue // its addresses stand until the search
+		}
+		found.postBy(s)
+		s.stacked.nests[came.nsid], s.stacked.early[came.nsid] = found, true
+		s.again[came.nsid] = true
+	}
 }
 
 // with returns the nest with the links that another search found, nil for none.
@@ -129,6 +181,7 @@ func (n *nest) with(found *nest) *nest {
 			found.links = append(found.links, l)
 		}
 	}
+	slices.SortFunc(found.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
 	return found
 }
 

@@ -8,14 +8,28 @@ import (
 )
 
 // A wire is the bridge as a witness may look at it: the socket to ask the kernel on, its
-// link, and its ports by index, which are not to be changed.
+// link, its ports by index, which are not to be changed, and the id by which its
+// namespace knows itself.
 type wire struct {
 	*rtnl.Socket
 	link  *rtnl.Link
 	ports map[int]*port
+	self  int
 }
 
 func (w wire) isPort(index int) bool { return w.ports[index] != nil }
+
+// parent is the name of the link that another is stacked on, if that is the bridge or a port
+// of it, and empty else.
+func (w wire) parent(index int) string {
+	switch p := w.ports[index]; {
+	case index == w.link.Index:
+		return w.link.Name
+	case p != nil:
+		return p.link.Name
+	}
+	return ""
+}
 
 // behind is the port that the bridge last saw a MAC behind, by index; 0 when it
 // knows of none. The MAC of the host's own end of a port is in the table, too,
