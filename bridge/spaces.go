@@ -57,7 +57,7 @@ type space struct {
 	name   spaceName // under /run/netns; zero when none is known
 	ports  map[int]*port
 	leads  *census.Ports  // names of ports, where there are several; nil is to be made
-	macs   map[int]string // by link index; nil after news about links there
+	macs   map[int]string // by link index, "" where it cannot be read; nil after news was lost
 	// searched: what is stacked on the bridge in there was found, and no news of such a link came since.
 	searched bool
 	*inside
@@ -210,30 +210,35 @@ func (s *namespaces) readSpace(w wire, id int) {
 }
 
 // readMACs fills in the MACs that are not known yet: of those links that are the far
-// ends of ports, and of mostMACs others that have addresses.
+// ends of ports, and of mostMACs others that have addresses, as many as can be had within
+// inlineWithin: a guest decides how long the kernel's answer about each is.
 func (s *space) readMACs(k *rtnl.Socket) {
 	if s.macs == nil {
 		s.macs = make(map[int]string)
 	}
-	need := func(index int) {
-		if _, known := s.macs[index]; known {
-			return
-		}
-		// Which address is there matters more than its MAC: a link that cannot
-		// be read has an unknown one.
-		if l, err := k.Link(s.id, index); err == nil {
-			s.macs[index] = l.MAC.String()
-		}
-	}
 	for _, p := range s.ports {
-		need(p.link.Peer)
+		if _, known := s.macs[p.link.Peer]; !known {
+			s.readMAC(k, p.link.Peer)
+		}
 	}
-	most := len(s.macs) + mostMACs
+	most, until := len(s.macs)+mostMACs, time.Now().Add(inlineWithin)
 	for _, a := range s.addrs {
-		if len(s.macs) >= most {
+		if _, known := s.macs[a.Index]; known {
+			continue
+		}
+		if len(s.macs) >= most || time.Now().After(until) {
 			return
 		}
-		need(a.Index)
+		s.readMAC(k, a.Index)
+	}
+}
+
+// readMAC looks a link's MAC up. Which address is there matters more than its MAC: a link
+// that cannot be read has an unknown one, and is asked for again when there is news of it.
+func (s *space) readMAC(k *rtnl.Socket, index int) {
+	s.macs[index] = ""
+	if l, err := k.Link(s.id, index); err == nil {
+		s.macs[index] = l.MAC.String()
 	}
 }
 

@@ -19,6 +19,9 @@ var (
 	// ErrCutShort means that a list was given up because it is too long. Without
 	// [Socket.Redial] nothing more can be asked on the socket.
 	ErrCutShort = errors.New("the list is too long")
+	// ErrTruncated means that the kernel's answer has a message that is longer than any that
+	// is read. Asked again, it is as long: a guest decides how much there is to say of its links.
+	ErrTruncated = errors.New("the kernel's answer is too long")
 	// ErrOverrun means that the kernel had more news than the socket holds.
 	ErrOverrun = errors.New("kernel news was lost")
 )

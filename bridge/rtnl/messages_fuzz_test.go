@@ -48,6 +48,16 @@ func FuzzEachMessage(f *testing.F) {
 				t.Fatalf("%d messages, and the standard library has %d: %v and %v", len(all), len(std), all, std)
 			}
 		}
+		left := 0 // of a truncated datagram there is the same, and what its end leaves of one more
+		eachMessage(output, true, func(h Header, body []byte) {
+			if left < len(all) && (h != all[left].Header || !bytes.Equal(body, all[left].body)) {
+				t.Fatalf("message %d of a truncated datagram is %v %x, and was %v", left, h, body, all[left])
+			}
+			left++
+		})
+		if left != len(all) && left != len(all)+1 {
+			t.Fatalf("%d messages, and %d of the datagram as a truncated one", len(all), left)
+		}
 		for _, m := range all {
 			if l, ok := parsed(t, m.body, ParseLink); ok {
 				if again, err := ParseLink(l.body(t)); err != nil || !l.Same(again) {

@@ -88,17 +88,16 @@ func (n *News) Close() {
 // Read takes in what is there now, at most so many messages; more reports that some may
 // be left. ErrOverrun means that some was lost.
 //
+// A message that is longer than the buffer is given with what of its body came, in which
+// the fixed part is whole: a guest makes the news of a link of its own so long, and it is no
+// reason to read everything again.
+//
 // A socket that overran receives nothing more until all that is in it was read,
 // and does not report it again. A reader that stopped at the error would miss what happened
 // while everything was read anew.
 func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (more bool, err error) {
 	for there, taken := Queued(fd), 0; taken < most && (taken < there || n.overran[fd]); taken++ {
-		size, oobSize := 0, 0
-		if fd == n.Links {
-			size, oobSize, _, _, err = unix.Recvmsg(fd, n.buf, n.oob, 0)
-		} else {
-			size, err = unix.Read(fd, n.buf)
-		}
+		size, oobSize, truncated, err := receive(fd, n.buf, n.oob)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return false, n.lost(fd, true)
@@ -111,7 +110,7 @@ func (n *News) Read(fd, most int, take func(nsid int, h Header, body []byte)) (m
 			return false, fmt.Errorf("read kernel news: %w", err)
 		}
 		nsid := Sender(n.oob[:oobSize], n.Self)
-		EachMessage(n.buf[:size], func(h Header, body []byte) { take(nsid, h, body) })
+		eachMessage(n.buf[:size], truncated, func(h Header, body []byte) { take(nsid, h, body) })
 	}
 	return true, n.lost(fd, false)
 }

@@ -21,10 +21,10 @@ type Socket struct {
 	fd  int
 	seq uint32
 	buf []byte
-	cut bool // a list was cut short, and the kernel would go on with it
+	cut bool // a list was given up, and the kernel would go on with it
 
-	// Redial, unless nil, opens the socket that takes over after ErrCutShort, when
-	// the next question is asked.
+	// Redial, unless nil, opens the socket that takes over after ErrCutShort, or a list's
+	// ErrTruncated, when the next question is asked.
 	Redial func() (*Socket, error)
 }
 
@@ -32,9 +32,9 @@ type Socket struct {
 // caller's own time; only a broken one takes longer.
 const ReplyTimeout = 10 // seconds
 
-// mostMessage is more than any message has, in bytes. A guest may
-// give a link alternative names of 64 KiB; a message that is cut off is none,
-// and its reader waits for the answer until ReplyTimeout, all other callers behind it.
+// mostMessage is how much of a message is read, in bytes. A guest may give a link
+// alternative names of 64 KiB, which is less, and a macvlan any number of source MACs, which
+// may be more: the kernel cuts such a message off.
 const mostMessage = 128 << 10
 
 // Dial opens a socket (unix.NETLINK_ROUTE, ...) in the thread's namespace,
@@ -110,7 +110,7 @@ func (r *Socket) ask(typ uint16, flags uint16, body []byte, each func([]byte) er
 	}
 	a := answer{seq: r.seq, each: each}
 	for !a.done {
-		n, err := unix.Read(r.fd, r.buf)
+		n, _, truncated, err := receive(r.fd, r.buf, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -120,12 +120,22 @@ func (r *Socket) ask(typ uint16, flags uint16, body []byte, each func([]byte) er
 		if n == 0 {
 			return fmt.Errorf("read netlink's answer: %w", io.ErrUnexpectedEOF)
 		}
+		if truncated {
+			r.cut = a.truncate(r.buf[:n])
+			continue
+		}
 		EachMessage(r.buf[:n], a.take)
 		if r.cut = errors.Is(a.err, ErrCutShort); r.cut {
 			break
 		}
 	}
 	return a.outcome()
+}
+
+// receive reads one datagram, and reports whether it was longer than buf: what did not fit is lost.
+func receive(fd int, buf, oob []byte) (n, oobn int, truncated bool, err error) {
+	n, oobn, flags, _, err := unix.Recvmsg(fd, buf, oob, 0)
+	return n, oobn, flags&unix.MSG_TRUNC != 0, err
 }
 
 // An answer gathers the messages that answer one question.
@@ -160,6 +170,23 @@ func (a *answer) take(h Header, body []byte) {
 	}
 }
 
+// truncate ends the answer at a datagram that was truncated, if it is part of it: the mark of
+// the end may be in what was lost. more reports that the kernel may go on with the answer.
+func (a *answer) truncate(b []byte) (more bool) {
+	if len(b) < unix.NLMSG_HDRLEN {
+		return false
+	}
+	h := header(b)
+	if h.seq != a.seq {
+		return false
+	}
+	a.done = true
+	if a.err == nil {
+		a.err = ErrTruncated
+	}
+	return h.flags&unix.NLM_F_MULTI != 0
+}
+
 // outcome is what the finished answer comes to.
 func (a *answer) outcome() error {
 	if a.err == nil && a.interrupted {
@@ -174,18 +201,29 @@ type Header struct {
 	seq         uint32
 }
 
+// header reads the header that a message begins with.
+func header(b []byte) Header {
+	return Header{
+		Type:  binary.NativeEndian.Uint16(b[4:]),
+		flags: binary.NativeEndian.Uint16(b[6:]),
+		seq:   binary.NativeEndian.Uint32(b[8:]),
+	}
+}
+
 // EachMessage walks the messages of one datagram.
-func EachMessage(b []byte, take func(Header, []byte)) {
+func EachMessage(b []byte, take func(Header, []byte)) { eachMessage(b, false, take) }
+
+// eachMessage walks the messages of a datagram; of one that was truncated, the last is what is left of it.
+func eachMessage(b []byte, truncated bool, take func(Header, []byte)) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		n := int(binary.NativeEndian.Uint32(b))
+		if truncated {
+			n = min(n, len(b))
+		}
 		if n < unix.NLMSG_HDRLEN || n > len(b) {
 			return
 		}
-		take(Header{
-			Type:  binary.NativeEndian.Uint16(b[4:]),
-			flags: binary.NativeEndian.Uint16(b[6:]),
-			seq:   binary.NativeEndian.Uint32(b[8:]),
-		}, b[unix.NLMSG_HDRLEN:n])
+		take(header(b), b[unix.NLMSG_HDRLEN:n])
 		b = b[min(len(b), (n+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
 	}
 }

@@ -1,0 +1,54 @@
+package bridge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/internal/nstest"
+)
+
+// A guest has an address on a link of which there is more to say than is read of one
+// answer. No call waits for the rest, the address is seen, and the link is asked for once, until
+// there is news of it.
+func TestG1ALinkThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	p := ns.Port("rt0", "10.8.0.7/24")
+	p.NS.LongLink("eth0", "m0", 12_000)
+	p.NS.Exec("ip", "address", "add", "10.8.0.8/24", "dev", "m0")
+	quick := func(what string, do func()) {
+		t.Helper()
+		began := time.Now()
+		if do(); time.Since(began) > rtnl.ReplyTimeout*time.Second/2 {
+			t.Errorf("%s took %v", what, time.Since(began))
+		}
+	}
+	var v *view
+	quick("open", func() { v = open(t, ns) })
+	v.expect("10.8.0.7", "netns")
+	v.expect("10.8.0.8", "netns")
+	if s := v.about("10.8.0.7").Seen[0]; s.MAC != p.MAC.String() {
+		t.Errorf("the sighting of another link's address is %+v", s)
+	}
+	const lists = 2 // one of each family
+	p.AddAddr("10.8.0.9/24")
+	if asked := v.asks(v.settle); asked != lists {
+		t.Errorf("another address was %d questions, want %d", asked, lists)
+	}
+	quick("settle", func() {
+		p.NS.Exec("ip", "link", "set", "m0", "address", "02:00:00:00:00:08")
+		if asked := v.asks(v.settle); asked != lists+1 {
+			t.Errorf("news of the link was %d questions, want %d", asked, lists+1)
+		}
+	})
+	v.noneSilent()
+	// Short again, it is read.
+	p.NS.Exec("ip", "link", "set", "m0", "type", "macvlan", "macaddr", "flush")
+	p.NS.Exec("ip", "link", "set", "m0", "address", "02:00:00:00:00:09")
+	v.settle()
+	if s := v.about("10.8.0.8").Seen[0]; s.MAC != "02:00:00:00:00:09" {
+		t.Errorf("the sighting is %+v, and the link is short", s)
+	}
+}
