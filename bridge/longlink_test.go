@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -51,4 +52,41 @@ func TestG1ALinkThatIsTooLong(t *testing.T) {
 	if s := v.about("10.8.0.8").Seen[0]; s.MAC != "02:00:00:00:00:09" {
 		t.Errorf("the sighting is %+v, and the link is short", s)
 	}
+}
+
+// News of a link on the bridge is longer than is read: the search that it asks for names the
+// namespace, of whose links not all can be listed.
+func TestG1AStackedLinkThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	ns, guest, other := nstest.New(t), nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	macvlanIn(ns, guest, "m0")
+	ns.Exec("ip", "netns", "set", other.Name(), "auto")
+	v := open(t, ns)
+	id, err := v.NetnsID(t.Context(), other.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest.LongLink("m0", "m1", 12_000) // which is on rt0, too
+	v.settle()
+	if err := v.searchStacked(t.Context()); err != nil { // what was asked for when it was in there
+		t.Fatal(err)
+	}
+	guest.Exec("ip", "link", "set", "m1", "netns", other.Name())
+	other.Exec("ip", "address", "add", "10.8.0.9/24", "dev", "m1")
+	v.settle()
+	v.mu.Lock()
+	again := v.netns.stacked.again
+	v.mu.Unlock()
+	if !again {
+		t.Fatal("news of a link that cannot be read whole asks for no search")
+	}
+	if err := v.searchStacked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.settle()
+	if !v.named(fmt.Sprint("nsid:", id)) {
+		t.Errorf("the namespace is not named: %+v", v.Gaps())
+	}
+	v.noneSilent()
 }

@@ -273,7 +273,8 @@ func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
 	}
 	l, err := rtnl.ParseLink(body)
 	// What a guest stacks on a link of its own is no matter here: the bridge is in another namespace.
-	stacked := err == nil && stackedKinds[l.Kind] && (sp == nil || l.Behind != rtnl.NoNetns)
+	// Of news that was too long to be read whole it is not known.
+	stacked := err != nil || stackedKinds[l.Kind] && (sp == nil || l.Behind != rtnl.NoNetns)
 	if !stacked && !(n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index })) {
 		return
 	}

@@ -45,7 +45,7 @@ const nestPrefix = "nest "
 type linkIn struct{ nsid, index int }
 
 // mostAtOnce bounds how many stacked links are looked up with the lock held, at some 10 µs
-// each, before the search that is wanted by then shows the others.
+// each and for inlineWithin; the search that is wanted by then shows the others.
 const mostAtOnce = 128
 
 // sighting makes the sighting of an address, at the stacked link that has it, or at the
@@ -149,9 +149,10 @@ func (n *nest) postBy(s *namespaces) {
 // readStacked looks up the stacked links that there was news of, so that their addresses
 // are seen at once: the search that the news asks for takes as long as guests make it.
 func (s *namespaces) readStacked(w wire) {
+	until := time.Now().Add(inlineWithin)
 	for came := range s.stacked.came {
 		delete(s.stacked.came, came)
-		if w.self == rtnl.Unassigned || came.nsid == w.self {
+		if time.Now().After(until) || w.self == rtnl.Unassigned || came.nsid == w.self {
 			continue
 		}
 		l, err := w.Link(came.nsid, came.index)
