@@ -75,6 +75,9 @@ const unsaidFor = time.Minute
 // it was bound, a short while ago. A link that was
 // made anew under the name of one that is recorded is left out: it may be another sandbox's, and is its
 // lease's once its owner binds it. Until then its name keeps the lease, and gives it no rules.
+//
+// A port that is recorded was seen, also when it has gone by then. A lease that counted as never seen
+// for that would not end by itself, though its sandbox was on the bridge.
 func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
 	boot := ipam.Now().BootID
 	return func(l *ipam.Lease) (n ipam.Binding) {
@@ -82,20 +85,21 @@ func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
 		if !known.OfBoot(boot) {
 			known = ipam.Plug{}
 		}
+		there := l.HostInterface != "" && k.PortNames()[l.HostInterface]
 		if known.Unsaid != 0 && ipam.Now().Boottime-known.Unsaid < unsaidFor {
 			n.Plug.Unsaid = known.Unsaid
 			if known.Index == 0 {
-				n.HostInterface = l.HostInterface
+				n.HostInterface, n.Seen = l.HostInterface, there
 			}
 			if known.Inode == 0 {
 				n.Netns = l.Netns
 			}
 			return n
 		}
-		if l.HostInterface == "" || known.Index != 0 && !known.Unseen || !k.PortNames()[l.HostInterface] {
+		if !there || known.Index != 0 && !known.Unseen {
 			return n
 		}
-		n.HostInterface = l.HostInterface
+		n.HostInterface, n.Seen = l.HostInterface, true
 		if known.Inode == 0 {
 			n.Netns = l.Netns
 		}

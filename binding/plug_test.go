@@ -1,0 +1,89 @@
+package binding
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/ipam"
+	. "github.com/ipamd/ipamd/netdb/netdbtest"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// ports is a kernel that has links of these names, all of them ports of the bridge.
+type ports struct {
+	Kernel
+	there map[string]bool
+	fails error // to say which they are
+}
+
+func (p ports) PortNames() map[string]bool { return p.there }
+
+func (p ports) PlugOf(_ context.Context, hostInterface, _ string) (int, uint64, error) {
+	if p.there[hostInterface] && p.fails == nil {
+		return 7, 0, nil
+	}
+	return 0, 0, p.fails
+}
+
+func (p ports) IsPort(_ context.Context, hostInterface string, _ int) (bool, error) {
+	return p.there[hostInterface], p.fails
+}
+
+// A pass finds a lease's port on the bridge, and the port goes before the pass has recorded that: its
+// sandbox ended just then. It was seen, so its absence counts from now on. A lease that a pass
+// finds nothing of was not.
+func TestAPortThatGoesAsItIsRecordedWasSeen(t *testing.T) {
+	boot := ipam.Now().BootID
+	for name, tt := range map[string]struct {
+		plug  ipam.Plug // as the lease was bound
+		there bool      // its port is, as the pass looks
+		seen  bool
+	}{
+		"bound in another boot":                    {ipam.Plug{Boot: "another", Index: 3}, true, true},
+		"bound before its port came":               {ipam.Plug{Boot: boot, Unseen: true}, true, true},
+		"bound while its link was no port":         {ipam.Plug{Boot: boot, Index: 7, Unseen: true}, true, true},
+		"the kernel did not say what it is":        {ipam.Plug{Boot: boot, Unseen: true, Unsaid: ipam.Now().Boottime}, true, true},
+		"the kernel did not say which space it is": {ipam.Plug{Boot: boot, Index: 7, Unseen: true, Unsaid: ipam.Now().Boottime}, true, false}, // of its name, of which it is not asked whether it is its own
+		"no port, and the kernel did not say":      {ipam.Plug{Boot: boot, Unseen: true, Unsaid: ipam.Now().Boottime}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Open(t)
+			Pool(t, b, "default", "10.8.64.0/24")
+			where := ipam.Binding{HostInterface: "port1", Netns: "/run/netns/1", Plug: tt.plug}
+			l, err := b.Bind(t.Context(), Who(ipam.ByClient, "bound"), Reserve(t, b, "a").ID, 0, where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := Unplugged(ports{there: map[string]bool{"port1": tt.there}})(l)
+			if found.HostInterface == "" && found.Netns == "" {
+				t.Fatalf("nothing of it is to be recorded: %+v", found)
+			}
+			l, err = Plugging{Book: b, Kernel: ports{}}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if workload.NeverSeen(l, boot) == tt.seen {
+				t.Errorf("seen: want %t, and it is %+v", tt.seen, l.Plug)
+			}
+		})
+	}
+}
+
+// A pass records nothing of a lease whose plumbing is known, or of which nothing is there.
+func TestWhatIsKnownIsNotRecordedAgain(t *testing.T) {
+	boot := ipam.Now().BootID
+	for name, l := range map[string]*ipam.Lease{
+		"its port is known":                 {HostInterface: "port1", Plug: ipam.Plug{Boot: boot, Index: 7}},
+		"no port of its name":               {HostInterface: "port2", Plug: ipam.Plug{Boot: "another", Index: 7}},
+		"it names none":                     {MAC: "02:00:00:00:00:01", Plug: ipam.Plug{Boot: boot, Unseen: true}},
+		"the kernel did not say, long ago":  {HostInterface: "port2", Plug: ipam.Plug{Boot: boot, Unseen: true, Unsaid: ipam.Now().Boottime - time.Hour}},
+		"the kernel did not say, and knows": {HostInterface: "port1", Plug: ipam.Plug{Boot: boot, Index: 7, Inode: 9, Unsaid: ipam.Now().Boottime}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := Unplugged(ports{there: map[string]bool{"port1": true}})(l); n.HostInterface != "" || n.Netns != "" {
+				t.Errorf("%+v", n)
+			}
+		})
+	}
+}
