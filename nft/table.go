@@ -71,7 +71,7 @@ type Chain struct {
 type Base struct {
 	Hook     Hook
 	Priority int32
-	Device   string // Netdev only; not read back, so name the chain by it
+	Device   string // Netdev only; not read back, so name the chain by it, and by its index: a name goes to another device
 	Drops    bool   // policy drop, of one that was read; one that is wanted accepts
 }
 

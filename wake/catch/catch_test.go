@@ -663,8 +663,8 @@ func TestWithoutAnEgressHook(t *testing.T) {
 func TestTable(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	got := Table([]Sleeper{
-		{Addr: prefix("fd00:8::2/128"), Port: "veth2", Drop: true, Wake: &ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP, ipam.ICMP}, Ports: []ipam.PortRange{{First: 53, Last: 53}}}},
-		{Addr: prefix("10.8.64.2/32"), Port: "veth1", Wake: &ipam.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []ipam.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
+		{Addr: prefix("fd00:8::2/128"), Port: Link{"veth2", 12}, Drop: true, Wake: &ipam.WakePolicy{Protocols: []ipam.Protocol{ipam.UDP, ipam.ICMP}, Ports: []ipam.PortRange{{First: 53, Last: 53}}}},
+		{Addr: prefix("10.8.64.2/32"), Port: Link{"veth1", 11}, Wake: &ipam.WakePolicy{Sources: []netip.Prefix{prefix("10.8.64.0/24"), prefix("192.0.2.7/32")}, Ports: []ipam.PortRange{{First: 80, Last: 80}, {First: 8000, Last: 8100}}}},
 	}, []netip.Prefix{prefix("192.0.2.9/32")}).String()
 	for _, want := range []string{"ip saddr 192.0.2.9/32 return", "ip saddr 10.8.64.0/24 goto lease-10-8-64-2-to", "th dport 8000-8100 goto lease-10-8-64-2-copy", "tcp flags & 0x05 == 0",
 		"icmpv6 type 128 goto", "log group 8764", "ip6 daddr fd00:8::2 jump", "limit rate 1/second burst 1 packets log group 8764"} {
@@ -1023,6 +1023,60 @@ func TestZ2ARenamedPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.woken(t)
+}
+
+// Z2: of two links that had one name, one after the other, each has its own chain, and traffic to
+// each wakes, also where both changes are met at once.
+func TestZ2ANewPortOfAnOldName(t *testing.T) {
+	s := stage(t)
+	old := s.sandbox.HostName
+	bind := func(l *ipam.Lease, name string) (of *ipam.Lease, end string) {
+		link, err := s.ns.Netlink().LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plug := ipam.Plug{Boot: ipam.Now().BootID, Index: link.Attrs().Index}
+		if of, err = s.book.Bind(t.Context(), who, l.ID, 0, ipam.Binding{HostInterface: name, Plug: plug}); err != nil {
+			t.Fatal(err)
+		}
+		return of, fmt.Sprintf("-%d", plug.Index)
+	}
+	rename := func(from, to string) {
+		s.ns.Exec("ip", "link", "set", from, "down")
+		s.ns.Exec("ip", "link", "set", from, "name", to, "up")
+	}
+	first, its := bind(s.l, old)
+	s.l = first
+	s.pause(t, frozen(ipam.WakePolicy{}))
+	realtest.Eventually(t, time.Minute, "it is watched", func() bool {
+		return strings.Contains(s.ns.Exec("nft", "list", "ruleset"), "port-"+old+its)
+	})
+	s.stop() // the rules stay
+	rename(old, "other0")
+	young := s.ns.Port("rt0", "10.8.64.3/24")
+	rename(young.HostName, old)
+	second, youngs := bind(netdbtest.Reserve(t, s.book, "b"), old)
+	if second.Addr != netip.MustParseAddr("10.8.64.3") {
+		t.Fatalf("the second lease is %s", second.Addr)
+	}
+	if _, err := s.book.PauseAs(t.Context(), who, second.ID, 0, frozen(ipam.WakePolicy{})); err != nil {
+		t.Fatal(err)
+	}
+	s.has("other0", old, s.neighbour.HostName)
+	s.start(t)
+	realtest.Eventually(t, time.Minute, "each is watched by its own chain", func() bool {
+		have := s.ns.Exec("nft", "list", "ruleset")
+		return strings.Contains(have, "port-other0"+its) && strings.Contains(have, "port-"+old+youngs) && !strings.Contains(have, "port-"+old+its)
+	})
+	for l, port := range map[*ipam.Lease]*nstest.Port{first: s.sandbox, second: young} {
+		at := netip.AddrPortFrom(l.Addr, 80).String()
+		serve(t, port.NS, "tcp", at)
+		if _, err := dial(t, s.neighbour.NS, "tcp", at); err != nil {
+			t.Fatal(err)
+		}
+		s.l = l
+		s.woken(t)
+	}
 }
 
 // Extension headers of IPv6 hide no packet, and what is cut within them is malformed.

@@ -201,25 +201,25 @@ func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
 	for _, s := range sleepers {
 		if known := c.late[s.Lease]; came[s.why()] && (known == nil || !known.since.Same(s.Since)) {
 			c.late[s.Lease] = &arrival{cause: ipam.Cause{By: ipam.ByTraffic, Rule: s.Wake.String()}, since: s.Since,
-				evidence: seen(s.Addr.Addr(), s.Port, "the rules counted it while no copy was received", s.Wake)}
+				evidence: seen(s.Addr.Addr(), s.Port.Name, "the rules counted it while no copy was received", s.Wake)}
 		}
 	}
 }
 
-// portOf finds the port of a lease as it is named now, see [workload.Recorded.Has]. "" is none.
-func (c *Catcher) portOf() func(*ipam.Lease) string {
+// portOf finds the port of a lease as it is named now, see [workload.Recorded.Has].
+func (c *Catcher) portOf() func(*ipam.Lease) (port Link, is bool) {
 	var all []*ipam.Lease
 	for _, state := range []ipam.State{ipam.Bound, ipam.Paused, ipam.Releasing} {
 		all = append(all, c.cfg.Book.InState(state)...)
 	}
 	recorded, ports := workload.RecordedBy(all, ipam.Now().BootID), c.cfg.Ports.PortIndexes()
-	return func(l *ipam.Lease) string {
+	return func(l *ipam.Lease) (Link, bool) {
 		for name, index := range ports {
 			if recorded.Has(l, index, name) {
-				return name
+				return Link{Name: name, Index: index}, true
 			}
 		}
-		return ""
+		return Link{}, false
 	}
 }
 
@@ -242,7 +242,8 @@ func (c *Catcher) Unwatched() func(*ipam.Lease) error {
 			return unbound
 		case l.HostInterface == "":
 			return errors.New("the lease records no port whose traffic could be watched: bind its host_interface")
-		case portOf(l) == "":
+		}
+		if _, is := portOf(l); !is {
 			return fmt.Errorf("%s is no port of the bridge: there is no traffic to watch", l.HostInterface)
 		}
 		return nil

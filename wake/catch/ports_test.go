@@ -45,8 +45,8 @@ func TestZ2WhosePortIsWatched(t *testing.T) {
 		"no port of its name":            {ipam.Lease{HostInterface: "veth5"}, ""},
 		"no name":                        {ipam.Lease{}, ""},
 	} {
-		if got := c.portOf()(&of.l); got != of.want {
-			t.Errorf("%s: %q, want %q", what, got, of.want)
+		if got, _ := c.portOf()(&of.l); got.Name != of.want || got.Index != p.names[of.want] {
+			t.Errorf("%s: %v, want %q", what, got, of.want)
 		}
 	}
 }

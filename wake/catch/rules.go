@@ -1,6 +1,7 @@
 package catch
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,11 +20,22 @@ const (
 	snap = 96
 )
 
+// A Link is a port's link: Name is what it is called now, Index what it stays.
+type Link struct {
+	Name  string
+	Index int
+}
+
+// chain is the name of the chain at a link. A kernel before 6.16 leaves a chain at the link that it
+// was made for, whatever that is called later. By the name alone the chain of a link that was renamed
+// would be taken for that of a new link of its old name, whose sleepers no traffic would wake then.
+func (l Link) chain() string { return fmt.Sprintf("port-%s-%d", l.Name, l.Index) }
+
 // A Sleeper is a lease that is paused, whose traffic is watched.
 type Sleeper struct {
 	Lease string
 	Addr  netip.Prefix // its address, or its delegated prefix
-	Port  string       // of the bridge
+	Port  Link         // of the bridge
 	Drop  bool         // hold back what wakes it, so that its sender tries again
 	Wake  *ipam.WakePolicy
 	// Since is when it was paused. The limit of copies begins anew with each pause: a packet
@@ -38,14 +50,14 @@ func (s Sleeper) why() string {
 }
 
 // Sleepers returns what of the book's paused leases can be watched: they have a policy, and
-// their port is there, which portOf names.
-func Sleepers(paused []*ipam.Lease, sleep func(id string) *ipam.Sleep, portOf func(*ipam.Lease) string) (out []Sleeper) {
+// their port is there, which portOf finds.
+func Sleepers(paused []*ipam.Lease, sleep func(id string) *ipam.Sleep, portOf func(*ipam.Lease) (Link, bool)) (out []Sleeper) {
 	for _, l := range paused {
 		s := sleep(l.ID)
 		if s == nil || s.Wake == nil {
 			continue
 		}
-		if port := portOf(l); port != "" {
+		if port, is := portOf(l); is {
 			out = append(out, Sleeper{Lease: l.ID, Addr: l.Prefix(), Port: port, Drop: s.Mode == ipam.Hibernate, Wake: s.Wake, Since: l.Since})
 		}
 	}
@@ -71,13 +83,13 @@ func Table(sleepers []Sleeper, ignore []netip.Prefix) *nft.Table {
 		return nil
 	}
 	t := &nft.Table{Family: nft.Netdev, Name: TableName}
-	byPort := make(map[string]*nft.Chain)
+	byPort := make(map[Link]*nft.Chain)
 	sleepers = slices.Clone(sleepers)
 	slices.SortFunc(sleepers, func(a, b Sleeper) int { return a.Addr.Addr().Compare(b.Addr.Addr()) })
 	for _, s := range sleepers {
 		base := byPort[s.Port]
 		if base == nil {
-			base = &nft.Chain{Name: "port-" + s.Port, Base: &nft.Base{Hook: nft.Egress, Device: s.Port}}
+			base = &nft.Chain{Name: s.Port.chain(), Base: &nft.Base{Hook: nft.Egress, Device: s.Port.Name}}
 			byPort[s.Port] = base
 		}
 		first := s.Addr.Addr()
