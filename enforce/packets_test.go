@@ -166,7 +166,13 @@ func (s *scene) packets() []packet {
 	if s.trunk {
 		trunk = ""
 	}
-	return []packet{
+	var beside []packet // by one byte each: a kernel's set of ranges may compare fewer
+	for i := range 8 {
+		from := p6.As16()
+		from[i] ^= 1
+		beside = append(beside, packet{fmt.Sprintf("IPv6 beside its prefix by byte %d", i), s.a, udp6(am, netip.AddrFrom16(from), ff), enforce.NotItsIPv6})
+	}
+	return append(beside, []packet{
 		{"its IPv4", s.a, ip4(am, a4, any4), ""},
 		{"its ARP request", s.a, arp(1, am, am, a4, b4), ""},
 		{"its ARP reply", s.a, arp(2, am, am, a4, gateway), ""},
@@ -254,7 +260,7 @@ func (s *scene) packets() []packet {
 		{"a hibernated lease's ARP, without a lease", s.d, arp(2, s.d.MAC, s.d.MAC, h4, gateway), enforce.NotItsARP},
 		{"by a hibernated lease's MAC, without a lease", s.d, ip4(hibernated, x4, any4), enforce.NotItsMAC},
 		{"DAD for a lease, without one", s.d, nd(s.d.MAC, 135, zero6, b6, false), enforce.NotItsND},
-	}
+	}...)
 }
 
 // TestE1APortSendsWhatItsLeasesAllow: every kind of packet, received or not on another port,

@@ -75,7 +75,7 @@ func whole(want *Table) *change {
 }
 
 func (s *Set) alike(o *Set) bool {
-	return keyType(s.Key).Bytes == keyType(o.Key).Bytes && s.Verdicts == o.Verdicts && s.Interval == o.Interval &&
+	return s.keyType().Bytes == o.keyType().Bytes && s.Verdicts == o.Verdicts && s.Interval == o.Interval &&
 		s.Dynamic == o.Dynamic && s.Timeout == o.Timeout && s.Size == o.Size
 }
 

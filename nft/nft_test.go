@@ -121,6 +121,25 @@ func TestATableIsReadBackAsItWasMade(t *testing.T) {
 	}
 }
 
+// TestASetOfRangesInOtherPartsIsMadeAnew: an address of IPv6 in one part, as an earlier version of
+// ours had it, is not met in each of its bytes by every kernel.
+func TestASetOfRangesInOtherPartsIsMadeAnew(t *testing.T) {
+	realtest.Need(t, "nft")
+	ns := nstest.New(t)
+	c := open(t, ns)
+	want := &nft.Table{Family: nft.Bridge, Name: "ipamd-test", Sets: []*nft.Set{{Name: "prefixes", Key: []nft.Type{nft.Link, nft.IPv6}, Interval: true,
+		Elements: []nft.Element{{Key: nft.Key(7, netip.MustParseAddr("fd00::")), End: nft.Key(7, netip.MustParseAddr("fd00::ffff"))}}}}}
+	ns.Exec("nft", "add table bridge ipamd-test; add set bridge ipamd-test prefixes { type iface_index . ipv6_addr; flags interval; }")
+	have := read(t, c, want)
+	if nft.Same(have, want) {
+		t.Fatal("taken for the same")
+	}
+	apply(t, c, have, want)
+	if got := ns.Exec("nft", "list", "table", "bridge", want.Name); strings.Contains(got, "ipv6_addr") {
+		t.Errorf("left as it was:\n%s", got)
+	}
+}
+
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := "testdata/" + name

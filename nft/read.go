@@ -151,7 +151,7 @@ func (c *Conn) readSet(s *nftables.Set, like *Set) (*Set, error) {
 		return out, nil
 	}
 	out.Key = like.Key
-	if wants := keyType(like.Key); !s.IsMap && s.KeyType.GetNFTMagic() != wants.GetNFTMagic() {
+	if wants := like.keyType(); !s.IsMap && s.KeyType.GetNFTMagic() != wants.GetNFTMagic() {
 		out.Key = []Type{{kind: nftables.SetDatatype{Name: "other"}}}
 		return out, nil
 	}

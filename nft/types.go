@@ -83,6 +83,26 @@ func keyType(types []Type) nftables.SetDatatype {
 	return nftables.MustConcatSetType(kinds...)
 }
 
+// keyType is the type of the set's whole key. In a set of ranges an IPv6 address is four parts of
+// four bytes each: the key has the same bytes and the packet's is loaded in the same way, and an element
+// is the same range, since a prefix is a range in each part. With AVX2, kernels before
+// 6.15 (5.15.181, 6.1.135, 6.6.88, 6.12.24) do not compare the sixth byte of a part of sixteen
+// (nft_set_pipapo, repaired by e042ed950d4e): an address of another prefix would be met.
+func (s *Set) keyType() nftables.SetDatatype {
+	if !s.Interval {
+		return keyType(s.Key)
+	}
+	var parts []Type
+	for _, t := range s.Key {
+		if t.kind == nftables.TypeIP6Addr {
+			parts = append(parts, IPv4, IPv4, IPv4, IPv4)
+		} else {
+			parts = append(parts, t)
+		}
+	}
+	return keyType(parts)
+}
+
 // raw is an element's key as the set has it on the wire: padded in concatenations only.
 func raw(types []Type, k string) []byte {
 	if len(types) == 1 {

@@ -54,7 +54,7 @@ type batch struct {
 }
 
 func (b *batch) set(s *Set) *nftables.Set {
-	out := &nftables.Set{Table: b.table, ID: b.sets[s.Name], Name: s.Name, KeyType: keyType(s.Key), Concatenation: len(s.Key) > 1,
+	out := &nftables.Set{Table: b.table, ID: b.sets[s.Name], Name: s.Name, KeyType: s.keyType(), Concatenation: len(s.Key) > 1,
 		Interval: s.Interval, IsMap: s.Verdicts, Dynamic: s.Dynamic, HasTimeout: s.Dynamic && s.Timeout > 0, Timeout: s.Timeout, Size: s.Size}
 	if s.Verdicts {
 		out.DataType = nftables.TypeVerdict
