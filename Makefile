@@ -82,6 +82,7 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 	@scripts/cni
 	@[ -z "$(CI)" ] || scripts/gotestsum
 	@[ -n "$(SHORT)" ] || scripts/rootfs
+	@rm -f .cache/run-twice-*
 	@$(MAKE) --no-print-directory -k -j$(GROUPS_AT_ONCE) $(GROUPS)
 	@cat .cache/run-twice-* 2>/dev/null || true
 

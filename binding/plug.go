@@ -85,8 +85,12 @@ func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
 		if !known.OfBoot(boot) {
 			known = ipam.Plug{}
 		}
+		unsaid := known.Unsaid != 0 && ipam.Now().Boottime-known.Unsaid < unsaidFor
+		if !unsaid && (l.HostInterface == "" || known.Index != 0 && !known.Unseen) {
+			return n // as most are: the ports are not listed for them
+		}
 		there := l.HostInterface != "" && k.PortNames()[l.HostInterface]
-		if known.Unsaid != 0 && ipam.Now().Boottime-known.Unsaid < unsaidFor {
+		if unsaid {
 			n.Plug.Unsaid = known.Unsaid
 			if known.Index == 0 {
 				n.HostInterface, n.Seen = l.HostInterface, there
@@ -96,7 +100,7 @@ func Unplugged(k Kernel) func(*ipam.Lease) ipam.Binding {
 			}
 			return n
 		}
-		if !there || known.Index != 0 && !known.Unseen {
+		if !there {
 			return n
 		}
 		n.HostInterface, n.Seen = l.HostInterface, true

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,7 +105,12 @@ func (w *world) openTapIn(ns *nstest.NS, name, bridge string) (closeIt func()) {
 			return
 		}
 		ask.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
-		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ask)
+		// A child of another test that has yet to execute its program keeps what was closed here open.
+		for until := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
+			if err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ask); !errors.Is(err, unix.EBUSY) || time.Now().After(until) {
+				return
+			}
+		}
 	})
 	if err != nil {
 		w.t.Fatal(err)
