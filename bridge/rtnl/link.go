@@ -3,6 +3,7 @@ package rtnl
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
 
 	"github.com/mdlayher/netlink"
@@ -138,9 +139,29 @@ func (r *Socket) eachLink(attribute uint16, value int, each func(*Link) error) e
 	})
 }
 
+// longestAttribute is how long an attribute can say that it is, in bytes. The kernel does not look
+// whether the length of a link's LINKINFO fits: of one that is longer, its end is read as further
+// attributes, and is what a guest likes: a macvlan's source MACs, a vlan's priorities. The kernel
+// writes no attribute twice, and what is to be hidden was written before.
+const longestAttribute = 1<<16 - 1
+
+var errTwice = errors.New("an attribute of a link is there twice")
+
+// ParseLink reads the body of a message about a link.
 func ParseLink(body []byte) (*Link, error) {
 	l := &Link{Behind: NoNetns}
+	var seen map[uint16]bool // its attributes, if one may be too long
+	if len(body) > longestAttribute {
+		seen = make(map[uint16]bool)
+	}
 	err := attributes(body, unix.SizeofIfInfomsg, func(ad *netlink.AttributeDecoder) {
+		if seen[ad.Type()] {
+			ad.Do(func([]byte) error { return errTwice })
+			return
+		}
+		if seen != nil {
+			seen[ad.Type()] = true
+		}
 		switch ad.Type() {
 		case unix.IFLA_IFNAME:
 			l.Name = ad.String()

@@ -1,8 +1,10 @@
 package rtnl
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +48,36 @@ func TestTruncatedAnswers(t *testing.T) {
 		if l, err := k.LinkByName("rt0"); err != nil || l.Kind != "bridge" {
 			t.Errorf("another link, after %s: %+v, %v", name, l, err)
 		}
+	}
+}
+
+// The kernel's length of a LINKINFO of more than 64 KiB is too small by 64 KiB, so the source
+// MACs of a guest's macvlan are read as attributes of the link, and could say that it is none.
+func TestALinkThatWrapsIsNotRead(t *testing.T) {
+	t.Parallel()
+	attribute := func(typ uint16, payload ...[]byte) []byte {
+		all := bytes.Join(payload, nil)
+		b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(all)))
+		return append(binary.NativeEndian.AppendUint16(b, typ), all...)
+	}
+	fixed, mac := ifinfo(7, 0, 0), attribute(unix.IFLA_ADDRESS, []byte{2, 0, 0, 0, 0, 7, 0, 0})
+	kind := attribute(unix.IFLA_INFO_KIND, []byte("macvlan\x00"))
+	for name, forged := range map[string][]byte{
+		"behind the kind": attribute(unix.IFLA_LINKINFO, attribute(unix.IFLA_INFO_KIND, []byte("xx\x00\x00"))),
+		"before the kind": nil, // which is read as an address
+	} {
+		first := kind
+		if forged == nil {
+			first, forged = nil, kind
+		}
+		rest := attribute(unix.IFLA_UNSPEC, make([]byte, 1<<16-4-len(forged)))
+		body := slices.Concat(fixed, mac, attribute(unix.IFLA_LINKINFO, first, forged, rest))
+		if l, err := ParseLink(body); !errors.Is(err, errTwice) {
+			t.Errorf("%s: read %+v, %v", name, l, err)
+		}
+	}
+	if l, err := ParseLink(slices.Concat(fixed, mac, attribute(unix.IFLA_LINKINFO, kind))); err != nil || l.Kind != "macvlan" {
+		t.Errorf("a short one: %+v, %v", l, err)
 	}
 }
 
