@@ -86,8 +86,8 @@ func watched(ctx context.Context, b *Bridge) (remains.Watched, error) {
 		for id, s := range b.netns.spaces {
 			w.Spaces[id] = !s.frozen
 		}
-		for id, n := range b.netns.stacked.nests {
-			w.Spaces[id] = w.Spaces[id] || !n.ended && id != rtnl.NoNetns
+		for id := range b.netns.stacked.nests {
+			w.Spaces[id] = w.Spaces[id] || id != rtnl.NoNetns
 		}
 		if id, err := b.kernel.NetnsID(int(b.inside.ns)); err == nil {
 			w.Spaces[id] = true

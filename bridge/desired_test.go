@@ -71,7 +71,9 @@ func TestSetManaged(t *testing.T) {
 	if err := v.openAgain(); err != nil {
 		t.Fatal(err)
 	}
-	v.settle()
+	if err := v.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if v.wantReady(); !has(ns, "10.6.0.1/24") {
 		t.Errorf("rt0 is %s", ns.Exec("ip", "addr", "show", "dev", "rt0"))
 	}

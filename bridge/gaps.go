@@ -76,6 +76,11 @@ func (s *namespaces) showGaps() {
 			out = append(out, foundGap{g, true})
 		}
 	}
+	if since := s.stacked.unsearched; !since.IsZero() {
+		out = append(out, foundGap{Gap{LinkHidden, s.bridge,
+			fmt.Sprintf("news of links was lost, or comes faster than it can be read; a link that is stacked on %s may be missing, and its addresses", s.bridge),
+			"find what makes so many links, or so fast, and stop it", since}, true})
+	}
 	for g, since := range s.stacked.hidden {
 		g.Since = since
 		out = append(out, foundGap{g, false})

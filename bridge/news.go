@@ -15,6 +15,7 @@ import (
 // drain takes in all news and answers, and notes what is to be read again.
 func (b *Bridge) drain() {
 	now := time.Now()
+	b.netns.stacked.until = time.Time{}
 	if b.readNews(); b.trouble == nil {
 		b.answers.locate(b.wire(), time.Now().Add(locateWithin))
 		b.answers.expire(now, b.reaches, func(port int) { b.netns.readPort(b.wire(), port) })
@@ -82,8 +83,9 @@ func (b *Bridge) receive(nsid int, h rtnl.Header, body []byte) {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(body) >= unix.SizeofIfInfomsg {
 			index := int(int32(binary.NativeEndian.Uint32(body[4:])))
-			b.netns.receiveStacked(nsid, index, body)
-			b.receiveLink(nsid, h.Type == unix.RTM_DELLINK, index)
+			gone := h.Type == unix.RTM_DELLINK
+			b.netns.receiveStacked(nsid, gone, index, body)
+			b.receiveLink(nsid, gone, index)
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		b.receiveAddress(nsid, h.Type == unix.RTM_NEWADDR, body)

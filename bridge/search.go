@@ -54,12 +54,14 @@ const nestsScope = "nests"
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
+	news    *rtnl.News // what comes by it since the search began is not in its outcome
 	inside  bridgeNetns
 	self    int // id by which the bridge's namespace knows itself
 	bridge  *rtnl.Link
 	parents map[int]string // the bridge and its ports, by index
 
 	spaces  []*space        // that are searched, of those that ports lead to
+	ended   []*nest         // that had ended before
 	skipped map[int]bool    // those that are left out, by nsid
 	known   map[string]bool // MACs of what was found there before
 
@@ -86,6 +88,9 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 	}
 	err = s.run(ctx)
 	return b.locked(ctx, func() error {
+		if b.news != s.news { // the sockets were opened again, and all is to be searched
+			return nil
+		}
 		if err != nil {
 			s.unmark()
 			b.netns.stacked.home, b.netns.stacked.again = false, true
@@ -104,8 +109,8 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // has its namespace searched once more.
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
-	st.strangers, st.early = make(map[int]bool), make(map[int]bool)
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
+	st.strangers, st.early, st.over = make(map[int]bool), make(map[linkIn]bool), make(map[int]bool)
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), news: b.news, ended: slices.Clone(st.ended), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	w := b.wire()
 	s.parents[w.link.Index] = w.parent(w.link.Index)

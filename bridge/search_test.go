@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,14 +104,20 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	ns.Bridge("rt0", "10.8.0.1/24")
 	p := ns.Port("rt0", "10.8.0.7/24")
 	v := open(t, ns)
-	lost := func() { // as if it was never sent
+	lost := func(name string) { // as if it was never sent
 		t.Helper()
 		realtest.Eventually(t, wait, "the news", func() bool { v.settle(); return v.searchedSpaces() == 0 })
 		v.mu.Lock()
 		for _, sp := range v.netns.spaces {
 			sp.searched = true
 		}
-		v.netns.stacked.again = false
+		st := &v.netns.stacked
+		st.again = false
+		for id, n := range st.nests {
+			if n.links = slices.DeleteFunc(n.links, func(l stackedLink) bool { return l.Name == name }); len(n.links) == 0 {
+				delete(st.nests, id)
+			}
+		}
 		v.mu.Unlock()
 	}
 	made := func(name string) {
@@ -125,7 +132,7 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	realtest.Eventually(t, wait, "tap0's carrier", func() bool {
 		return strings.Contains(p.NS.Exec("ip", "-o", "link", "show", "tap0"), "state UP")
 	})
-	lost()
+	lost("tap0")
 	if err := v.searchStacked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +142,7 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	}
 
 	made("tap1") // is down, and listens for nothing
-	lost()
+	lost("tap1")
 	find := func() bool {
 		t.Helper()
 		if err := v.Refresh(t.Context()); err != nil {
@@ -158,7 +165,7 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 		t.Error("the macvtap is gone, and named")
 	}
 	made("tap1")
-	lost()
+	lost("tap1")
 	v.mu.Lock()
 	v.netns.stacked.searched = time.Now().Add(-searchAllEvery)
 	v.mu.Unlock()
@@ -167,7 +174,7 @@ func TestF19PortsAreSearchedForWhatIsNotKnown(t *testing.T) {
 	}
 
 	made("tap2")
-	lost()
+	lost("tap2")
 	v.mu.Lock()
 	v.lost = true // the kernel says so
 	v.mu.Unlock()

@@ -70,7 +70,7 @@ func (b *Bridge) settle(ctx context.Context, about []netip.Addr) error {
 }
 
 func (b *Bridge) settled() bool {
-	return !b.lost && !b.device.again && !b.host.again && len(b.netns.linksAgain) == 0 && len(b.netns.again) == 0 && len(b.netns.stacked.came) == 0
+	return !b.lost && !b.device.again && !b.host.again && len(b.netns.linksAgain) == 0 && len(b.netns.again) == 0 && !b.netns.dueStacked()
 }
 
 // look reads the bridge's own link and the host's addresses again, repairs the
@@ -135,6 +135,7 @@ func (b *Bridge) vanish() {
 	b.device.set(l)
 	b.netns.setOwn(&b.device)
 	b.lost = false // there is no more to know, until a link comes
+	b.netns.unfail(nestsScope)
 	b.silence(absent(b.cfg.Name, l))
 	b.netns.show()
 }
@@ -147,11 +148,12 @@ func (b *Bridge) readAll(ctx context.Context) error {
 	if err != nil || !b.device.isThere() {
 		return err
 	}
+	b.netns.readStacked(b.wire())
+	b.netns.searchAgain() // the end of a nest may have been missed
 	if err := b.netns.readAll(ctx, b.wire()); err != nil {
 		b.lost = true
 		return err
 	}
-	b.netns.stacked.again = true // the end of a nest may have been missed
 	if known && len(addrs) > neighboursPerSettle {
 		b.neighbour.lose()
 		addrs = nil

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -105,7 +106,7 @@ func (s *namespaces) insideOf(id int) *inside {
 	if sp := s.spaces[id]; sp != nil {
 		return sp.inside
 	}
-	if n := s.stacked.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
+	if n := s.stacked.nests[id]; n != nil && id != rtnl.NoNetns {
 		return n.inside
 	}
 	return nil
@@ -119,6 +120,7 @@ func (s *namespaces) ids() []int {
 // lose notes that news was lost: what is known may lack something.
 func (s *namespaces) lose() {
 	s.stacked.home = false
+	s.missSome()
 	for _, sp := range s.spaces {
 		sp.macs, sp.searched = nil, false
 		sp.lose()
@@ -142,18 +144,18 @@ func (s *namespaces) forgetOthers() {
 		if index, err := strconv.Atoi(known); err == nil {
 			return s.ports[index] != nil || s.linksAgain[index]
 		}
-		return led[wholeScope(known)] || s.whole != nil || strings.HasPrefix(known, nestPrefix)
+		return led[wholeScope(known)] || s.whole != nil || strings.HasPrefix(known, nestPrefix) || known == nestsScope
 	})
 }
 
 // settle reads again the links and namespaces that the kernel's news was about.
 func (s *namespaces) settle(ctx context.Context, w wire) {
-	s.readStacked(w)
 	for index := range s.linksAgain {
 		if ctx.Err() == nil {
 			s.readPort(w, index)
 		}
 	}
+	s.readStacked(w) // behind the ports, on which they may be
 	for id := range s.again {
 		if ctx.Err() == nil {
 			s.read(w, id)
@@ -169,7 +171,7 @@ func (s *namespaces) read(w wire, id int) {
 	if s.spaces[id] != nil {
 		s.readSpace(w, id)
 	}
-	if n := s.stacked.nests[id]; n != nil && !n.ended && id != rtnl.NoNetns {
+	if n := s.stacked.nests[id]; n != nil && id != rtnl.NoNetns {
 		s.readNest(w, n)
 	}
 }
@@ -234,11 +236,13 @@ func (s *space) readMACs(k *rtnl.Socket) {
 }
 
 // readMAC looks a link's MAC up. Which address is there matters more than its MAC: a link
-// that cannot be read has an unknown one, and is asked for again when there is news of it.
+// of which there is too much to say has an unknown one, and is asked for again when there is news of it.
 func (s *space) readMAC(k *rtnl.Socket, index int) {
-	s.macs[index] = ""
-	if l, err := k.Link(s.id, index); err == nil {
+	switch l, err := k.Link(s.id, index); {
+	case err == nil:
 		s.macs[index] = l.MAC.String()
+	case errors.Is(err, rtnl.ErrTruncated):
+		s.macs[index] = ""
 	}
 }
 
@@ -264,27 +268,34 @@ func (s *namespaces) receiveLink(nsid int, gone bool, index int) {
 	}
 }
 
-// receiveStacked notes news of a link that may be stacked on the bridge, and is in no
-// port's namespace.
-func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
-	sp, n := s.spaces[nsid], s.stacked.nests[nsid]
+// receiveStacked notes news of a link that may be stacked on the bridge. A namespace that was
+// searched, and a port leads to, is searched once more.
+func (s *namespaces) receiveStacked(nsid int, gone bool, index int, body []byte) {
+	st, sp, n := &s.stacked, s.spaces[nsid], s.stacked.nests[nsid]
+	known := false
 	if n != nil {
 		s.again[nsid] = true
+		_, known = n.find(index)
 	}
 	l, err := rtnl.ParseLink(body)
 	// What a guest stacks on a link of its own is no matter here: the bridge is in another namespace.
 	// Of news that was too long to be read whole it is not known.
 	stacked := err != nil || stackedKinds[l.Kind] && (sp == nil || l.Behind != rtnl.NoNetns)
-	if !stacked && !(n != nil && slices.ContainsFunc(n.links, func(l stackedLink) bool { return l.Index == index })) {
+	if !known && (gone || !stacked) {
 		return
 	}
-	switch {
-	case sp != nil:
+	if sp != nil {
 		sp.searched = false
+	}
+	switch came := st.came[nsid]; {
 	case nsid == rtnl.NoNetns:
-		s.stacked.home = false
-	case stacked && len(s.stacked.came) < mostAtOnce:
-		s.stacked.came[linkIn{nsid, index}] = true
+		st.home = false
+	case came == nil:
+		st.came[nsid] = map[int]bool{index: true}
+	case len(came) < mostNews:
+		came[index] = true
+	case !came[index]:
+		s.missSome()
 	}
 	s.searchAgain()
 }
@@ -293,9 +304,9 @@ func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
 // there: when the list is read it may be gone.
 func (s *namespaces) receiveAddress(nsid int, came bool, a rtnl.Address, err error) {
 	switch in := s.insideOf(nsid); {
-	case in != nil || s.stacked.nests[nsid] != nil:
+	case in != nil:
 		s.again[nsid] = true
-		if in != nil && came && err == nil {
+		if came && err == nil {
 			in.receive(a)
 		}
 	case came && (err != nil || rtnl.Assignable(a.Prefix.Addr())):
@@ -309,8 +320,13 @@ func (s *namespaces) receiveAddress(nsid int, came bool, a rtnl.Address, err err
 // receiveEnd notes that the kernel takes a namespace down and may give its id to
 // another: from here on the id says nothing about the ports that led there.
 func (s *namespaces) receiveEnd(id int) {
-	if n := s.stacked.nests[id]; n != nil {
-		n.ended, s.stacked.again = true, true
+	st := &s.stacked
+	st.over[id] = true
+	delete(st.came, id)
+	if n := st.nests[id]; n != nil {
+		delete(st.nests, id)
+		st.ended = append(st.ended, n)
+		s.searchAgain()
 	}
 	if sp := s.spaces[id]; sp != nil {
 		s.freezeSpace(sp)

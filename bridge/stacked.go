@@ -32,11 +32,15 @@ func (l stackedLink) where() string {
 type nest struct {
 	id    int // nsid; rtnl.NoNetns is the bridge's own
 	file  string
-	links []stackedLink // by index
-	// ended: the kernel takes it down, and its id may be another's by now. What was
-	// seen there stands until the next search; nothing new is read or received for it.
-	ended bool
+	links []stackedLink // by index, one at least
 	*inside
+}
+
+// find is where a link is among those of a nest, or would be.
+func (n *nest) find(index int) (at int, known bool) { return findLink(n.links, index) }
+
+func findLink(links []stackedLink, index int) (at int, known bool) {
+	return slices.BinarySearchFunc(links, index, func(l stackedLink, index int) int { return cmp.Compare(l.Index, index) })
 }
 
 const nestPrefix = "nest "
@@ -44,25 +48,36 @@ const nestPrefix = "nest "
 // A linkIn is a link in another namespace, by that one's nsid and by its index there.
 type linkIn struct{ nsid, index int }
 
-// mostAtOnce bounds how many stacked links are looked up with the lock held, at some 10 µs
-// each and for inlineWithin; the search that is wanted by then shows the others.
-const mostAtOnce = 128
+// mostNews bounds the links of one namespace that wait to be looked up by their news; the search
+// that is wanted by then shows the others.
+const mostNews = 32
 
 // sighting makes the sighting of an address, at the stacked link that has it, or at the
 // first.
 func (n *nest) sighting(bridge string) sightingOf {
 	return func(a rtnl.Address) census.Sighting {
-		l := n.links[max(0, slices.IndexFunc(n.links, func(l stackedLink) bool { return l.Index == a.Index }))]
+		l := n.links[0]
+		if at, known := n.find(a.Index); known {
+			l = n.links[at]
+		}
 		return census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: census.NewSpace(n.id, n.file), MAC: l.MAC.String(), Note: l.where()}
 	}
 }
 
 // stackedLinks is what is known of the links on the bridge that are no ports.
 type stackedLinks struct {
-	nests     map[int]*nest      // by nsid, of those that were found
-	again     bool               // they are to be searched for
-	came      map[linkIn]bool    // those that there was news of, to be looked up
-	early     map[int]bool       // by nsid, nests that got a link by news since the last search began
+	nests map[int]*nest // by nsid, of those that were found
+	// ended are nests that the kernel takes down, whose ids may be others' by now. What was seen
+	// there stands until a search that began later ends; nothing new is read or received for them.
+	ended []*nest
+	over  map[int]bool // by nsid, namespaces that ended since the last search began
+
+	again      bool                 // they are to be searched for
+	came       map[int]map[int]bool // those that there was news of, to be looked up, by nsid and index
+	until      time.Time            // when no more are looked up; zero: none were since news was taken in
+	unsearched time.Time            // since when links may be there that neither a search nor news showed; zero: none
+	early      map[linkIn]bool      // whether those are there that were looked up since the last search began
+
 	partly    map[int]error      // by nsid, why not all links there were listed
 	strangers map[int]bool       // by nsid, others that got an address since the last search began
 	listeners []net.HardwareAddr // on the bridge, for links that were not found
@@ -72,7 +87,8 @@ type stackedLinks struct {
 }
 
 func newStackedLinks(again bool) stackedLinks {
-	return stackedLinks{again: again, nests: make(map[int]*nest), strangers: make(map[int]bool), came: make(map[linkIn]bool), early: make(map[int]bool)}
+	return stackedLinks{again: again, nests: make(map[int]*nest), over: make(map[int]bool), strangers: make(map[int]bool),
+		came: make(map[int]map[int]bool), early: make(map[linkIn]bool)}
 }
 
 // macs are those that the bridge receives for stacked links: one that is down has none. The
@@ -99,40 +115,69 @@ func (s *namespaces) searchAgain() {
 	}
 }
 
+// missSome notes that a link may have come without being looked up: a search is to show it.
+func (s *namespaces) missSome() {
+	if s.stacked.unsearched.IsZero() {
+		s.stacked.unsearched, s.gapsMoved = time.Now(), true
+	}
+	s.searchAgain()
+}
+
 // setStacked makes a search's outcome what is known.
 func (s *namespaces) setStacked(w wire, found *search) {
-	for id, n := range s.stacked.nests {
-		if found.skipped[id] {
-			found.nests[id] = n
-			continue
-		}
-		next := found.nests[id]
-		// What was found before may be there still, and what came since the search began is not in it.
-		if (found.partly[id] != nil || s.stacked.early[id]) && !n.ended {
-			next = n.with(next)
-			found.nests[id] = next
-		}
-		if next != nil && !n.ended {
-			next.inside = n.inside
-		} else {
+	st := &s.stacked
+	st.ended = slices.DeleteFunc(st.ended, func(n *nest) bool {
+		before := slices.Contains(found.ended, n)
+		if before {
 			s.dropInside(n.inside)
 		}
+		return before
+	})
+	for id := range st.over {
+		delete(found.nests, id) // it was found before its namespace ended
 	}
-	s.stacked.nests = found.nests
+	for at, there := range st.early {
+		if n := found.nests[at.nsid]; n != nil && !there {
+			n.remove(at.index)
+		}
+	}
+	for id, n := range st.nests {
+		next := found.nests[id]
+		switch {
+		case found.skipped[id], st.over[id]:
+			next = n
+		case found.partly[id] != nil: // what was found before may be there still
+			next = next.with(n, func(int) bool { return true })
+		default: // what came since the search began is not in it
+			next = next.with(n, func(index int) bool { return st.early[linkIn{id, index}] })
+		}
+		if next == nil {
+			s.dropInside(n.inside)
+			continue
+		}
+		next.inside, found.nests[id] = n.inside, next
+	}
+	st.nests = found.nests
 	for id := range found.partly {
 		if sp := s.spaces[id]; sp != nil {
 			sp.searched = false
 		}
 	}
 	live := make(map[string]bool)
-	for id, n := range found.nests {
+	for id, n := range st.nests {
 		n.postBy(s)
 		live[n.scope] = true
 		s.read(w, id)
 	}
+	for _, n := range st.ended {
+		live[n.scope] = true
+	}
 	s.keep(func(known string) bool { // else it is of a bridge that went, and of its links
 		return !strings.HasPrefix(known, nestPrefix) || live[wholeScope(known)]
 	})
+	if !st.again {
+		st.unsearched = time.Time{}
+	}
 	s.setHidden(found)
 }
 
@@ -146,44 +191,112 @@ func (n *nest) postBy(s *namespaces) {
 	n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
 }
 
+// dueStacked reports that there are links to be looked up by their news, and time for it.
+func (s *namespaces) dueStacked() bool {
+	st := &s.stacked
+	return len(st.came) > 0 && (st.until.IsZero() || time.Now().Before(st.until))
+}
+
 // readStacked looks up the stacked links that there was news of, so that their addresses
-// are seen at once: the search that the news asks for takes as long as guests make it.
+// are seen at once: the search that the news asks for takes as long as guests make it. It is one of each
+// namespace in turn, at some 10 µs each, for inlineWithin since news was taken in; what is left waits
+// for more news to be.
 func (s *namespaces) readStacked(w wire) {
-	until := time.Now().Add(inlineWithin)
-	for came := range s.stacked.came {
-		delete(s.stacked.came, came)
-		if time.Now().After(until) || w.self == rtnl.Unassigned || came.nsid == w.self {
-			continue
+	st := &s.stacked
+	if st.until.IsZero() {
+		st.until = time.Now().Add(inlineWithin)
+	}
+	if w.self == rtnl.Unassigned { // no link elsewhere can lead here
+		clear(st.came)
+	}
+	for len(st.came) > 0 {
+		for id, indices := range st.came {
+			if time.Now().After(st.until) {
+				s.missSome()
+				return
+			}
+			for index := range indices {
+				s.readStackedLink(w, linkIn{id, index})
+				if delete(indices, index); len(indices) == 0 {
+					delete(st.came, id)
+				}
+				break
+			}
 		}
-		l, err := w.Link(came.nsid, came.index)
-		if err != nil || !stackedKinds[l.Kind] || l.Behind != w.self || w.parent(l.Peer) == "" {
-			continue // the search shows what became of it
-		}
-		found := &nest{id: came.nsid, links: []stackedLink{{l, w.parent(l.Peer)}}}
-		if n := s.stacked.nests[came.nsid]; n != nil && !n.ended {
-			found = n.with(found)
-			found.file, found.inside = n.file, n.inside
-		} else if n != nil {
-			continue // its addresses stand until the search
-		}
-		found.postBy(s)
-		s.stacked.nests[came.nsid], s.stacked.early[came.nsid] = found, true
-		s.again[came.nsid] = true
 	}
 }
 
-// with returns the nest with the links that another search found, nil for none.
-func (n *nest) with(found *nest) *nest {
-	if found == nil {
-		return n
+// readStackedLink looks up one. What it cannot say the search shows.
+func (s *namespaces) readStackedLink(w wire, at linkIn) {
+	st := &s.stacked
+	l, err := w.Link(at.nsid, at.index)
+	if err != nil && !rtnl.IsGone(err) || at.nsid == w.self {
+		return
 	}
-	for _, l := range n.links {
-		if !slices.ContainsFunc(found.links, func(o stackedLink) bool { return o.Index == l.Index }) {
-			found.links = append(found.links, l)
+	n := st.nests[at.nsid]
+	if err != nil || !stackedKinds[l.Kind] || l.Behind != w.self || w.parent(l.Peer) == "" {
+		if n != nil {
+			n.remove(at.index)
+		}
+		s.noteEarly(at, false)
+		return
+	}
+	if n == nil {
+		n = &nest{id: at.nsid}
+		n.postBy(s)
+		st.nests[at.nsid] = n
+	}
+	n.add(stackedLink{l, w.parent(l.Peer)})
+	s.noteEarly(at, true)
+	s.again[at.nsid] = true
+}
+
+// noteEarly has the outcome of a search that is under way corrected by what was looked up.
+func (s *namespaces) noteEarly(at linkIn, there bool) {
+	if _, known := s.stacked.early[at]; known || len(s.stacked.early) < mostLinks {
+		s.stacked.early[at] = there
+	} else {
+		s.missSome()
+	}
+}
+
+// add takes in a link as it is now, unless there are too many.
+func (n *nest) add(l stackedLink) {
+	switch at, known := n.find(l.Index); {
+	case known:
+		n.links[at] = l
+	case len(n.links) < mostLinks:
+		n.links = slices.Insert(n.links, at, l)
+	}
+}
+
+// remove takes out a link that went, but for the last one: what is seen in the namespace stands
+// until a search shows that no link is there.
+func (n *nest) remove(index int) {
+	if at, known := n.find(index); known && len(n.links) > 1 {
+		n.links = slices.Delete(n.links, at, at+1)
+	}
+}
+
+// with returns the nest, nil for none, with those links of an older one beside that are wanted.
+func (n *nest) with(older *nest, wanted func(index int) bool) *nest {
+	next := &nest{id: older.id, file: older.file}
+	if n != nil {
+		*next = *n
+	}
+	found := len(next.links)
+	for _, l := range older.links {
+		if len(next.links) < mostLinks && wanted(l.Index) {
+			if _, known := findLink(next.links[:found], l.Index); !known {
+				next.links = append(next.links, l)
+			}
 		}
 	}
-	slices.SortFunc(found.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
-	return found
+	if len(next.links) == 0 {
+		return nil
+	}
+	slices.SortFunc(next.links, func(a, b stackedLink) int { return cmp.Compare(a.Index, b.Index) })
+	return next
 }
 
 // readNest lists the addresses of a namespace that has stacked links. What a port leads
@@ -200,7 +313,7 @@ func (s *namespaces) readNest(w wire, n *nest) {
 	got, err := n.list(w.Socket, n.id)
 	switch {
 	case rtnl.IsVanishing(w.Socket, n.id, err):
-		s.stacked.again = true // what was seen stands until the search shows more
+		s.searchAgain() // what was seen stands until then
 	case err != nil:
 		s.again[n.id] = true
 		s.fail(n.scope, fmt.Errorf("list the addresses of nsid %d: %w", n.id, err))
