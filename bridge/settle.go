@@ -70,7 +70,7 @@ func (b *Bridge) settle(ctx context.Context, about []netip.Addr) error {
 }
 
 func (b *Bridge) settled() bool {
-	return !b.lost && !b.device.again && !b.host.again && len(b.netns.linksAgain) == 0 && len(b.netns.again) == 0 && !b.netns.dueStacked()
+	return !b.lost && !b.device.again && !b.host.again && len(b.netns.linksAgain) == 0 && len(b.netns.again) == 0 && !b.netns.stacked.isDue()
 }
 
 // look reads the bridge's own link and the host's addresses again, repairs the

@@ -191,9 +191,8 @@ func (n *nest) postBy(s *namespaces) {
 	n.inside.sighting = func() sightingOf { return n.sighting(s.bridge) }
 }
 
-// dueStacked reports that there are links to be looked up by their news, and time for it.
-func (s *namespaces) dueStacked() bool {
-	st := &s.stacked
+// isDue reports that there are links to be looked up by their news, and time for it.
+func (st *stackedLinks) isDue() bool {
 	return len(st.came) > 0 && (st.until.IsZero() || time.Now().Before(st.until))
 }
 
@@ -238,7 +237,7 @@ func (s *namespaces) readStackedLink(w wire, at linkIn) {
 		if n != nil {
 			n.remove(at.index)
 		}
-		s.noteEarly(at, false)
+		_ = st.correct(at, false) // else it stands until the next search
 		return
 	}
 	if n == nil {
@@ -247,17 +246,17 @@ func (s *namespaces) readStackedLink(w wire, at linkIn) {
 		st.nests[at.nsid] = n
 	}
 	n.add(stackedLink{l, w.parent(l.Peer)})
-	s.noteEarly(at, true)
-	s.again[at.nsid] = true
-}
-
-// noteEarly has the outcome of a search that is under way corrected by what was looked up.
-func (s *namespaces) noteEarly(at linkIn, there bool) {
-	if _, known := s.stacked.early[at]; known || len(s.stacked.early) < mostLinks {
-		s.stacked.early[at] = there
-	} else {
+	if s.again[at.nsid] = true; !st.correct(at, true) {
 		s.missSome()
 	}
+}
+
+// correct has a search that is under way corrected by what was looked up, if there is room for it.
+func (st *stackedLinks) correct(at linkIn, there bool) (noted bool) {
+	if _, noted = st.early[at]; noted || len(st.early) < mostLinks {
+		st.early[at], noted = there, true
+	}
+	return noted
 }
 
 // add takes in a link as it is now, unless there are too many.

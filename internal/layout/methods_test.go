@@ -25,7 +25,7 @@ var large = map[string]struct {
 	"cmd/ipamctl.ctl":          {38, "one for each way in which a verb asks, answers or completes"},
 	"bridge.Bridge":            {75, "one memory of the kernel's news under one lock; what asks the kernel without it is lookups"},
 	"bridge.Group":             {45, "what is asked of one bridge, asked of several"},
-	"bridge.namespaces":        {37, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
+	"bridge.namespaces":        {39, "one witness: its ports, the namespaces behind them, and the sockets into these are one state"},
 	"enforce.Keeper":           {34, "one table of the kernel under one lock; what it is to be, what it counted and why it does not hold are parts of their own"},
 	"watchdog.Watchdog":        {51, "one set of releases under way; the attempts' own state is apart"},
 	"wake.Flights":             {34, "one set of flights: how each begins, goes on and ends"},
