@@ -68,7 +68,7 @@ func TestAFormerGatewayThatStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	if err := g.Settle(t.Context()); err != nil {
+	if err := g.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	there := func() bool {
