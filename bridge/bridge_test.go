@@ -93,9 +93,14 @@ func gateways(cidrs ...string) func(*Config) {
 	}
 }
 
+// settle has the links on a bridge that has just come searched for, as Run has.
 func (v *view) settle() {
 	v.t.Helper()
-	if err := v.Settle(context.Background()); err != nil {
+	err := v.Settle(context.Background())
+	if errors.Is(err, errUnread) {
+		err = errors.Join(v.searchStacked(context.Background()), v.Settle(context.Background()))
+	}
+	if err != nil {
 		v.t.Fatalf("settle: %v", err)
 	}
 }

@@ -50,11 +50,11 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 	ns.Exec("ip", "link", "del", "rt0")
 	ns.Bridge("rt0", "10.8.0.1/24")
 	setNeighbour(t, ns, "10.8.0.99", "02:aa:aa:aa:aa:01", netlink.NUD_REACHABLE)
-	if err := v.Forget(context.Background(), addr); err != nil { // before anything else looked
-		t.Fatal(err)
+	if err := v.Forget(context.Background(), addr); !errors.Is(err, errUnread) { // before anything else looked
+		t.Error(err)
 	}
 	v.settle()
-	v.expect("10.8.0.99", "")
+	forget()
 
 	broken := errors.New("broken")
 	if err := v.tables.Ask(context.Background(), func(*rtnl.Socket) error { return broken }); err != broken {

@@ -10,14 +10,21 @@ import (
 )
 
 // A guest has an address on a link of which there is more to say than is read of one
-// answer. No call waits for the rest, the address is seen, and the link is asked for once, until
+// answer, or than can be believed. No call waits for the rest, the address is seen, and the link is asked for once, until
 // there is news of it.
 func TestG1ALinkThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	for _, sources := range []int{6_000, 12_000} {
+		t.Run(fmt.Sprint(sources), func(t *testing.T) { linkThatIsTooLong(t, sources) })
+	}
+}
+
+func linkThatIsTooLong(t *testing.T, sources int) {
 	t.Parallel()
 	ns := nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	p := ns.Port("rt0", "10.8.0.7/24")
-	p.NS.LongLink("eth0", "m0", 12_000)
+	p.NS.LongLink("eth0", "m0", sources)
 	p.NS.Exec("ip", "address", "add", "10.8.0.8/24", "dev", "m0")
 	quick := func(what string, do func()) {
 		t.Helper()

@@ -86,14 +86,22 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 	if err != nil || s == nil {
 		return err
 	}
-	err = s.run(ctx)
-	return b.locked(ctx, func() error {
+	return s.end(ctx, b, s.run(ctx))
+}
+
+// end takes in the outcome, also when ctx has ended.
+func (s *search) end(ctx context.Context, b *Bridge, err error) error {
+	return b.locked(context.WithoutCancel(ctx), func() error {
 		if b.news != s.news { // the sockets were opened again, and all is to be searched
 			return nil
 		}
 		if err != nil {
 			s.unmark()
-			b.netns.stacked.home, b.netns.stacked.again = false, true
+			b.netns.stacked.home = false
+			b.netns.searchAgain()
+			if ctx.Err() != nil {
+				return ctx.Err() // it says nothing about the kernel
+			}
 			b.netns.fail(nestsScope, fmt.Errorf("look for links on %s: %w", b.cfg.Name, err))
 			return nil
 		}
@@ -110,6 +118,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
 	st.strangers, st.early, st.over = make(map[int]bool), make(map[linkIn]bool), make(map[int]bool)
+	st.earlyFull, st.missed = false, false
 	s := &search{k: b.keep(unix.NETLINK_ROUTE), news: b.news, ended: slices.Clone(st.ended), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	w := b.wire()

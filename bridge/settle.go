@@ -104,6 +104,9 @@ func (b *Bridge) lookLink() error {
 		b.lost = true // nothing that is known is about this one
 		b.neighbour.whole = errUnread
 		clear(b.answers.unlocated)
+		if b.device.isThere() {
+			b.netns.fail(nestsScope, errUnread) // no search and no news was about it
+		}
 	}
 	b.netns.setOwn(&b.device)
 	l := b.device.link

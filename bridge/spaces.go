@@ -155,7 +155,9 @@ func (s *namespaces) settle(ctx context.Context, w wire) {
 			s.readPort(w, index)
 		}
 	}
-	s.readStacked(w) // behind the ports, on which they may be
+	if ctx.Err() == nil {
+		s.readStacked(w) // behind the ports, on which they may be
+	}
 	for id := range s.again {
 		if ctx.Err() == nil {
 			s.read(w, id)
@@ -236,12 +238,12 @@ func (s *space) readMACs(k *rtnl.Socket) {
 }
 
 // readMAC looks a link's MAC up. Which address is there matters more than its MAC: a link
-// of which there is too much to say has an unknown one, and is asked for again when there is news of it.
+// whose answer is too long, or cannot be believed, has an unknown one, and is asked for again when there is news of it.
 func (s *space) readMAC(k *rtnl.Socket, index int) {
 	switch l, err := k.Link(s.id, index); {
 	case err == nil:
 		s.macs[index] = l.MAC.String()
-	case errors.Is(err, rtnl.ErrTruncated):
+	case errors.Is(err, rtnl.ErrTruncated), errors.Is(err, rtnl.ErrUnreadable):
 		s.macs[index] = ""
 	}
 }
@@ -268,8 +270,9 @@ func (s *namespaces) receiveLink(nsid int, gone bool, index int) {
 	}
 }
 
-// receiveStacked notes news of a link that may be stacked on the bridge. A namespace that was
-// searched, and a port leads to, is searched once more.
+// receiveStacked notes news of a link that may be stacked on the bridge, or was: a search that is
+// under way may have found one that is gone. A namespace that was searched, and a port leads to, is
+// searched once more.
 func (s *namespaces) receiveStacked(nsid int, gone bool, index int, body []byte) {
 	st, sp, n := &s.stacked, s.spaces[nsid], s.stacked.nests[nsid]
 	known := false
@@ -281,7 +284,7 @@ func (s *namespaces) receiveStacked(nsid int, gone bool, index int, body []byte)
 	// What a guest stacks on a link of its own is no matter here: the bridge is in another namespace.
 	// Of news that was too long to be read whole it is not known.
 	stacked := err != nil || stackedKinds[l.Kind] && (sp == nil || l.Behind != rtnl.NoNetns)
-	if !known && (gone || !stacked) {
+	if !known && !stacked {
 		return
 	}
 	if sp != nil {

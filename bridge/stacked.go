@@ -76,7 +76,9 @@ type stackedLinks struct {
 	came       map[int]map[int]bool // those that there was news of, to be looked up, by nsid and index
 	until      time.Time            // when no more are looked up; zero: none were since news was taken in
 	unsearched time.Time            // since when links may be there that neither a search nor news showed; zero: none
+	missed     bool                 // some such came since the last search began
 	early      map[linkIn]bool      // whether those are there that were looked up since the last search began
+	earlyFull  bool                 // there was no room for another
 
 	partly    map[int]error      // by nsid, why not all links there were listed
 	strangers map[int]bool       // by nsid, others that got an address since the last search began
@@ -117,6 +119,7 @@ func (s *namespaces) searchAgain() {
 
 // missSome notes that a link may have come without being looked up: a search is to show it.
 func (s *namespaces) missSome() {
+	s.stacked.missed = true
 	if s.stacked.unsearched.IsZero() {
 		s.stacked.unsearched, s.gapsMoved = time.Now(), true
 	}
@@ -134,7 +137,12 @@ func (s *namespaces) setStacked(w wire, found *search) {
 		return before
 	})
 	for id := range st.over {
-		delete(found.nests, id) // it was found before its namespace ended
+		if found.nests[id] == nil && found.partly[id] == nil {
+			continue
+		}
+		delete(found.nests, id) // it was found before its namespace ended, or in the next one of that id
+		delete(found.partly, id)
+		s.missSome()
 	}
 	for at, there := range st.early {
 		if n := found.nests[at.nsid]; n != nil && !there {
@@ -149,7 +157,10 @@ func (s *namespaces) setStacked(w wire, found *search) {
 		case found.partly[id] != nil: // what was found before may be there still
 			next = next.with(n, func(int) bool { return true })
 		default: // what came since the search began is not in it
-			next = next.with(n, func(index int) bool { return st.early[linkIn{id, index}] })
+			next = next.with(n, func(index int) bool {
+				there, noted := st.early[linkIn{id, index}]
+				return there || !noted && st.earlyFull
+			})
 		}
 		if next == nil {
 			s.dropInside(n.inside)
@@ -175,7 +186,7 @@ func (s *namespaces) setStacked(w wire, found *search) {
 	s.keep(func(known string) bool { // else it is of a bridge that went, and of its links
 		return !strings.HasPrefix(known, nestPrefix) || live[wholeScope(known)]
 	})
-	if !st.again {
+	if !st.missed {
 		st.unsearched = time.Time{}
 	}
 	s.setHidden(found)
@@ -199,13 +210,13 @@ func (st *stackedLinks) isDue() bool {
 // readStacked looks up the stacked links that there was news of, so that their addresses
 // are seen at once: the search that the news asks for takes as long as guests make it. It is one of each
 // namespace in turn, at some 10 µs each, for inlineWithin since news was taken in; what is left waits
-// for more news to be.
+// until news is taken in once more.
 func (s *namespaces) readStacked(w wire) {
 	st := &s.stacked
 	if st.until.IsZero() {
 		st.until = time.Now().Add(inlineWithin)
 	}
-	if w.self == rtnl.Unassigned { // no link elsewhere can lead here
+	if w.self == rtnl.Unassigned { // no link elsewhere is known to lead here: without CAP_NET_ADMIN a search shows them
 		clear(st.came)
 	}
 	for len(st.came) > 0 {
@@ -237,7 +248,9 @@ func (s *namespaces) readStackedLink(w wire, at linkIn) {
 		if n != nil {
 			n.remove(at.index)
 		}
-		_ = st.correct(at, false) // else it stands until the next search
+		if !st.correct(at, false) {
+			s.missSome()
+		}
 		return
 	}
 	if n == nil {
@@ -251,12 +264,15 @@ func (s *namespaces) readStackedLink(w wire, at linkIn) {
 	}
 }
 
-// correct has a search that is under way corrected by what was looked up, if there is room for it.
+// correct has a search that is under way corrected by what was looked up. Where there is no room
+// for more, what was known stands until the next search.
 func (st *stackedLinks) correct(at linkIn, there bool) (noted bool) {
 	if _, noted = st.early[at]; noted || len(st.early) < mostLinks {
-		st.early[at], noted = there, true
+		st.early[at] = there
+		return true
 	}
-	return noted
+	st.earlyFull = true
+	return false
 }
 
 // add takes in a link as it is now, unless there are too many.

@@ -1,13 +1,50 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
+
+// openWithMacvlan opens a bridge with a macvlan in another namespace, which has 10.8.0.7.
+func openWithMacvlan(t *testing.T) (v *view, nsid int) {
+	t.Helper()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	macvlanIn(ns, guest, "m0")
+	guest.AddAddr("m0", "10.8.0.7/24")
+	v = open(t, ns)
+	v.expect("10.8.0.7", "netns")
+	nsid, err := v.NetnsID(t.Context(), guest.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, nsid
+}
+
+// searchNow makes a search whose outcome is taken in later, or not at all.
+func (v *view) searchNow() *search {
+	v.t.Helper()
+	v.mu.Lock()
+	s := v.newSearch()
+	v.mu.Unlock()
+	if err := s.run(v.t.Context()); err != nil {
+		v.t.Fatal(err)
+	}
+	return s
+}
+
+// hasUnsearched reports whether a link may be missing that neither a search nor news showed.
+func (v *view) hasUnsearched() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.netns.stacked.unsearched.IsZero()
+}
 
 // The kernel could not be asked which links are on the bridge. The witness is silent until it
 // was, whatever else is read meanwhile.
@@ -38,12 +75,7 @@ func TestF19NewSocketsKnowOfNoLink(t *testing.T) {
 	ns, guest := nstest.New(t), nstest.New(t)
 	ns.Bridge("rt0", "10.8.0.1/24")
 	v := open(t, ns)
-	v.mu.Lock()
-	under := v.newSearch()
-	v.mu.Unlock()
-	if err := under.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	v.searchNow()
 	v.mu.Lock()
 	v.closeSockets()
 	v.mu.Unlock()
@@ -75,18 +107,13 @@ func TestF19ALinkIsSeenThoughNewsWasLost(t *testing.T) {
 	v.mu.Unlock()
 	v.expect("10.8.0.7", "netns")
 	v.settle()
-	hasGap := func() bool {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		return !v.netns.stacked.unsearched.IsZero()
-	}
-	if !hasGap() {
+	if !v.hasUnsearched() {
 		t.Error("that another link may be missing is no gap")
 	}
 	if err := v.searchStacked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if v.noneSilent(); hasGap() {
+	if v.noneSilent(); v.hasUnsearched() {
 		t.Error("all links were searched for, and one may be missing")
 	}
 }
@@ -126,12 +153,7 @@ func TestF19AnIDThatIsGivenAgain(t *testing.T) {
 	first.AddAddr("m0", "10.8.0.7/24")
 	v.expect("10.8.0.7", "netns")
 	id := idOf(first)
-	v.mu.Lock()
-	under := v.newSearch() // began while the first one lived
-	v.mu.Unlock()
-	if err := under.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	under := v.searchNow() // while the first one lived
 	first.Delete()
 	realtest.Eventually(t, wait, "the first one's end", func() bool {
 		v.settle()
@@ -190,12 +212,7 @@ func TestG1LinksThatComeAndGoAreForgotten(t *testing.T) {
 		name := fmt.Sprint("x", i)
 		macvlanIn(ns, guest, name)
 		v.settle()
-		v.mu.Lock()
-		s := v.newSearch()
-		v.mu.Unlock()
-		if err := s.run(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		s := v.searchNow()
 		guest.Exec("ip", "link", "del", name)
 		v.settle()
 		v.mu.Lock()
@@ -228,5 +245,170 @@ func TestG1NoMACOfALinkThatWent(t *testing.T) {
 		if sp.readMAC(v.kernel, 9999); len(sp.macs) != before {
 			t.Errorf("known are %v", sp.macs)
 		}
+	}
+}
+
+// While a search runs, a namespace ends, and the search gives its id to another one, where it finds
+// a link. That is lost, and so searched for once more.
+func TestF19AnIDThatASearchGivesAgain(t *testing.T) {
+	t.Parallel()
+	v, id := openWithMacvlan(t)
+	under := v.searchNow()
+	v.mu.Lock()
+	v.netns.receiveEnd(id)
+	delete(v.netns.spaces, id)
+	v.netns.stacked.again = false
+	v.netns.setStacked(v.wire(), under)
+	again, missed := v.netns.stacked.again, !v.netns.stacked.unsearched.IsZero()
+	v.mu.Unlock()
+	if !again || !missed {
+		t.Errorf("to be searched for again: %v, and a gap: %v", again, missed)
+	}
+	if err := v.searchStacked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "netns")
+	if v.noneSilent(); v.hasUnsearched() {
+		t.Error("all links were searched for, and one may be missing")
+	}
+}
+
+// Guests have so many links looked up during a search that there is no room to note another.
+// Those that are known stand.
+func TestG1NoRoomToNoteALink(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	macvlanIn(ns, guest, "m0")
+	v := open(t, ns)
+	under := v.searchNow()
+	v.mu.Lock()
+	for i := range mostLinks {
+		v.netns.stacked.correct(linkIn{-7, i}, true)
+	}
+	v.mu.Unlock()
+	macvlanIn(ns, guest, "m1")
+	guest.AddAddr("m1", "10.8.0.7/24")
+	v.expect("10.8.0.7", "netns")
+	links := func() (all []string) {
+		for _, n := range v.netns.stacked.nests {
+			for _, l := range n.links {
+				all = append(all, l.Name)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	v.mu.Lock()
+	v.netns.setStacked(v.wire(), under)
+	known := links()
+	for _, n := range v.netns.stacked.nests {
+		n.links[len(n.links)-1].Index += 100 // one that went, and its news was lost
+	}
+	v.mu.Unlock()
+	if want := []string{"m0", "m1"}; !slices.Equal(known, want) || !v.hasUnsearched() {
+		t.Errorf("known are %v, want %v, and others may be missing: %v", known, want, v.hasUnsearched())
+	}
+	if err := v.searchStacked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.mu.Lock()
+	known = links()
+	v.mu.Unlock()
+	if want := []string{"m0", "m1"}; !slices.Equal(known, want) || v.hasUnsearched() {
+		t.Errorf("after a search that had room known are %v, want %v, and others may be missing: %v", known, want, v.hasUnsearched())
+	}
+}
+
+// News of one link may have been lost while others were searched for: that search does not show it.
+func TestF19NewsThatIsLostDuringASearch(t *testing.T) {
+	t.Parallel()
+	v, _ := openWithMacvlan(t)
+	v.mu.Lock()
+	v.netns.missSome()
+	v.mu.Unlock()
+	under := v.searchNow()
+	v.mu.Lock()
+	v.netns.stacked.again = false
+	v.netns.setStacked(v.wire(), under)
+	v.netns.missSome()
+	v.mu.Unlock()
+	under = v.searchNow()
+	v.mu.Lock()
+	v.netns.missSome()
+	v.netns.stacked.again = false // another reason ended
+	v.netns.setStacked(v.wire(), under)
+	v.mu.Unlock()
+	if !v.hasUnsearched() {
+		t.Error("what was lost during the search is no gap")
+	}
+}
+
+// Whoever asked for a search goes away: that says nothing about the kernel, and all is searched again.
+func TestASearchThatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	v, _ := openWithMacvlan(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	v.mu.Lock()
+	v.netns.stacked.home = true
+	s := v.newSearch()
+	v.mu.Unlock()
+	cancel()
+	if err := s.end(ctx, v.Bridge, s.run(ctx)); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	v.mu.Lock()
+	home, again := v.netns.stacked.home, v.netns.stacked.again
+	v.mu.Unlock()
+	if home || !again {
+		t.Errorf("the bridge's own namespace counts as searched: %v, a search is wanted: %v", home, again)
+	}
+	v.noneSilent()
+}
+
+// A bridge goes and another one comes. A call before the search of its links must not take one
+// that nobody looked for for none.
+func TestF19ABridgeThatCameHasLinksNobodyLookedFor(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	ns.Exec("ip", "link", "set", "rt0", "name", "rt1")
+	v.settle()
+	macvlanOn(ns, guest, "rt1", "m0")
+	guest.AddAddr("m0", "10.8.0.7/24")
+	v.settle()
+	ns.Exec("ip", "link", "set", "rt1", "name", "rt0")
+	if err := v.Settle(t.Context()); !v.seen("10.8.0.7") && err == nil {
+		t.Error("the address is not seen, and the witness speaks")
+	}
+	if err := v.searchStacked(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v.expect("10.8.0.7", "netns")
+	v.noneSilent()
+}
+
+// A link goes while a search that found it is under way.
+func TestF19ALinkThatGoesDuringTheSearchThatFindsIt(t *testing.T) {
+	t.Parallel()
+	ns, guest := nstest.New(t), nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	v := open(t, ns)
+	macvlanIn(ns, guest, "m0")
+	v.mu.Lock()
+	v.drain()
+	clear(v.netns.stacked.came) // its news was lost
+	v.netns.stacked.again = false
+	v.mu.Unlock()
+	under := v.searchNow()
+	guest.Exec("ip", "link", "del", "m0")
+	v.settle()
+	v.mu.Lock()
+	v.netns.setStacked(v.wire(), under)
+	again, known := v.netns.stacked.again, len(v.netns.stacked.nests)
+	v.mu.Unlock()
+	if known > 0 && !again {
+		t.Error("a link that went is known, and nobody looks again")
 	}
 }

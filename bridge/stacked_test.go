@@ -12,8 +12,10 @@ import (
 )
 
 // macvlanIn makes a macvlan on rt0, in another namespace.
-func macvlanIn(ns, guest *nstest.NS, name string) {
-	ns.Exec("ip", "link", "add", name, "link", "rt0", "type", "macvlan", "mode", "bridge")
+func macvlanIn(ns, guest *nstest.NS, name string) { macvlanOn(ns, guest, "rt0", name) }
+
+func macvlanOn(ns, guest *nstest.NS, bridge, name string) {
+	ns.Exec("ip", "link", "add", name, "link", bridge, "type", "macvlan", "mode", "bridge")
 	ns.Exec("ip", "link", "set", name, "netns", guest.Name())
 }
 

@@ -22,6 +22,9 @@ var (
 	// ErrTruncated means that the kernel's answer has a message that is longer than any that
 	// is read. Asked again, it is as long: a guest decides how much there is to say of its links.
 	ErrTruncated = errors.New("the kernel's answer is too long")
+	// ErrUnreadable means that the kernel's answer about a link makes no sense, or that a guest may
+	// have written a part of it. Asked again, it is the same.
+	ErrUnreadable = errors.New("the kernel's answer about a link cannot be believed")
 	// ErrOverrun means that the kernel had more news than the socket holds.
 	ErrOverrun = errors.New("kernel news was lost")
 )

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/mdlayher/netlink"
@@ -141,13 +142,20 @@ func (r *Socket) eachLink(attribute uint16, value int, each func(*Link) error) e
 
 // longestAttribute is how long an attribute can say that it is, in bytes. The kernel does not look
 // whether the length of a link's LINKINFO fits: of one that is longer, its end is read as further
-// attributes, and is what a guest likes: a macvlan's source MACs, a vlan's priorities. The kernel
-// writes no attribute twice, and what is to be hidden was written before.
+// attributes, and is what a guest likes: a macvlan's source MACs, a vlan's priorities. It could be the
+// link's parent and that one's namespace, which the kernel writes behind LINKINFO, and swallow the
+// kernel's own. The same holds for alternative names, which come last. The kernel writes no attribute twice.
 const longestAttribute = 1<<16 - 1
 
-var errTwice = errors.New("an attribute of a link is there twice")
+// longInfo are the kinds of links of which LINKINFO can be longer than that.
+var longInfo = map[string]bool{"macvlan": true, "macvtap": true, "vlan": true}
 
-// ParseLink reads the body of a message about a link.
+var (
+	errTwice = errors.New("an attribute is there twice")
+	errLong  = errors.New("it is too long for its kind")
+)
+
+// ParseLink reads the body of a message about a link. An error is ErrUnreadable.
 func ParseLink(body []byte) (*Link, error) {
 	l := &Link{Behind: NoNetns}
 	var seen map[uint16]bool // its attributes, if one may be too long
@@ -183,8 +191,11 @@ func ParseLink(body []byte) (*Link, error) {
 			ad.Nested(l.info)
 		}
 	})
+	if err == nil && seen != nil && longInfo[l.Kind] {
+		err = errLong
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	l.Index = int(int32(binary.NativeEndian.Uint32(body[4:])))
 	l.Flags = binary.NativeEndian.Uint32(body[8:])

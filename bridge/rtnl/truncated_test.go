@@ -72,9 +72,17 @@ func TestALinkThatWrapsIsNotRead(t *testing.T) {
 		}
 		rest := attribute(unix.IFLA_UNSPEC, make([]byte, 1<<16-4-len(forged)))
 		body := slices.Concat(fixed, mac, attribute(unix.IFLA_LINKINFO, first, forged, rest))
-		if l, err := ParseLink(body); !errors.Is(err, errTwice) {
+		if l, err := ParseLink(body); !errors.Is(err, errTwice) || !errors.Is(err, ErrUnreadable) {
 			t.Errorf("%s: read %+v, %v", name, l, err)
 		}
+	}
+	own := attribute(unix.IFLA_LINK, []byte{9, 0, 0, 0})
+	forged := attribute(unix.IFLA_LINK, []byte{1, 0, 0, 0})
+	swallows := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, uint16(4+len(own))), 999)
+	rest := attribute(unix.IFLA_UNSPEC, make([]byte, 1<<16-4-len(forged)-len(swallows)))
+	body := slices.Concat(fixed, mac, attribute(unix.IFLA_LINKINFO, kind, rest, forged, swallows), own)
+	if l, err := ParseLink(body); !errors.Is(err, errLong) || !errors.Is(err, ErrUnreadable) {
+		t.Errorf("instead of the kernel's parent: read %+v, %v", l, err)
 	}
 	if l, err := ParseLink(slices.Concat(fixed, mac, attribute(unix.IFLA_LINKINFO, kind))); err != nil || l.Kind != "macvlan" {
 		t.Errorf("a short one: %+v, %v", l, err)
