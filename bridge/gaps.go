@@ -29,7 +29,7 @@ const (
 	// LinkHidden is a link that is stacked on the bridge and whose addresses no
 	// witness sees, or not all: a macvlan in a namespace that cannot be found, or that
 	// has more addresses than are read, or a macvtap. It has the bridge's own name where
-	// news was lost that may have been of such a link, until they were searched for.
+	// news was lost that may have been of such a link, and the search for them takes longer than gapAfter.
 	LinkHidden = "link_hidden"
 )
 
