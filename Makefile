@@ -75,13 +75,12 @@ formatted:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 
+# What tests need and a checkout has not, made once: one part computes, another waits for the network.
+PARTS := containerd2 $(if $(SHORT),,rootfs) cni promtool $(if $(CI),gotestsum)
+
 test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot no Debian)
 	@scripts/deps test
-	@scripts/containerd2
-	@scripts/promtool
-	@scripts/cni
-	@[ -z "$(CI)" ] || scripts/gotestsum
-	@[ -n "$(SHORT)" ] || scripts/rootfs
+	@printf '%s\n' $(PARTS) | xargs -P 2 -I {} bash scripts/{}
 	@rm -f .cache/run-twice-*
 	@$(MAKE) --no-print-directory -k -j$(GROUPS_AT_ONCE) $(GROUPS)
 	@cat .cache/run-twice-* 2>/dev/null || true

@@ -109,13 +109,13 @@ func SameRows(t testing.TB, page string, got, want []string) {
 	}
 }
 
-// Promtool runs the checkout's own promtool, and returns its output and whether it
+// Promtool runs the promtool of .cache, and returns its output and whether it
 // succeeded.
 func Promtool(t testing.TB, stdin []byte, args ...string) (output string, ok bool) {
 	t.Helper()
 	program := Path(t, ".cache/promtool/promtool")
 	if _, err := os.Stat(program); err != nil {
-		realtest.Lack(t, "needs promtool, which scripts/promtool builds")
+		realtest.Lack(t, "needs promtool, which scripts/promtool fetches")
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
