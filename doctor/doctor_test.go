@@ -90,8 +90,9 @@ func TestExamine(t *testing.T) {
 			s.Census = census.Census{}
 		}, []string{"pool_cannot_drain"}, `1 of its leases do not end by themselves; the first is fd00::2, paused by sandbox "nb"`, "ipamctl explain pool_cannot_drain"},
 		"a pool drains": {func(s *State) { s.Usage = draining(ipam.Bound) }, nil, "", ""},
-		"a reload was refused": {func(s *State) { s.RefusedReload = &reload.Refusal{Reason: "pool x overlaps", Since: at} },
-			[]string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
+		"a reload was refused": {func(s *State) {
+			s.RefusedReload = &reload.Refusal{Reason: "pool x overlaps", Next: "systemctl reload ipamd", Since: at}
+		}, []string{"configuration_refused"}, "pool x overlaps", "systemctl reload ipamd"},
 		"traffic wakes none": {func(s *State) {
 			s.TrafficUnwatched, s.Sleep = errors.New("another program has it"), func(string) *ipam.Sleep { return &ipam.Sleep{Wake: new(ipam.WakePolicy)} }
 			s.Leases = []*ipam.Lease{{State: ipam.Reserved, Since: after(0)}}

@@ -187,7 +187,7 @@ func (s State) machine() []reconciler.Finding {
 			Repair: "ipamctl explain traffic_unwatched"})
 	}
 	if r := s.RefusedReload; r != nil {
-		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Repair: "ipamd config && systemctl reload ipamd",
+		add(reconciler.Finding{Kind: "configuration_refused", Since: r.Since, Repair: r.Next,
 			Detail: "the configuration was not taken over, and the daemon goes on with what was before: " + r.Reason})
 	}
 	for _, pool := range s.Unnamed {

@@ -41,7 +41,7 @@ func (c *Configuration) start(ctx context.Context) error {
 		}
 		specs[i].Bridge = stays.Bridge
 		c.cfg.Log.Error("a pool stays on its bridge", "pool", stays.Pool.Name, "bridge", stays.Bridge, "err", err)
-		c.refuse(err.Error())
+		c.refuse(err.Error(), nextReload)
 	}
 	return err
 }

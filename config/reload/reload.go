@@ -51,8 +51,15 @@ type Configuration struct {
 // A Refusal is a configuration that a daemon was asked to take over and did not.
 type Refusal struct {
 	Reason string
+	Next   string    // what to do about it
 	Since  time.Time // of the first refusal in a row
 }
+
+// What comes next after a refusal.
+const (
+	nextReload  = "correct the file, then: ipamd config >/dev/null && systemctl reload ipamd"
+	nextRestart = "systemctl restart ipamd"
+)
 
 // New returns one of which the book does not know yet: see [Configuration.Start].
 func New(started config.Config, c Config) *Configuration {
@@ -87,8 +94,8 @@ func (c *Configuration) reload(ctx context.Context, s Source) {
 		return
 	}
 	if err != nil {
-		log.Error("the configuration is not reloaded; the old one stays", "err", err)
-		c.refuse(err.Error())
+		log.Error("the configuration is not reloaded; the old one stays", "err", err, "next", nextReload)
+		c.refuse(err.Error(), nextReload)
 		return
 	}
 	now := c.now.Load()
@@ -98,15 +105,15 @@ func (c *Configuration) reload(ctx context.Context, s Source) {
 		live = append(live, "pool")
 	}
 	if later := slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return slices.Contains(live, key) }); len(later) > 0 {
-		c.refuse("a restart is needed for " + strings.Join(later, ", "))
+		c.refuse("a restart is needed for "+strings.Join(later, ", "), nextRestart)
 		log.Warn("the configuration is not reloaded; the old one stays: this needs a restart",
-			"keys", strings.Join(later, ","), "next", "systemctl restart ipamd")
+			"keys", strings.Join(later, ","), "next", nextRestart)
 		return
 	}
 	if slices.Contains(changed, "pool") || c.refused.Load() != nil { // the file may be as it is, and a pool of it not
 		if err := c.pools(ctx, next); err != nil {
-			log.Error("the configuration is not reloaded; the old one stays", "err", err)
-			c.refuse(err.Error())
+			log.Error("the configuration is not reloaded; the old one stays", "err", err, "next", nextReload)
+			c.refuse(err.Error(), nextReload)
 			return
 		}
 		c.reportUnnamed()
@@ -118,10 +125,10 @@ func (c *Configuration) reload(ctx context.Context, s Source) {
 }
 
 // refuse notes why a configuration was not taken over, until one is.
-func (c *Configuration) refuse(reason string) {
-	next := &Refusal{Reason: reason, Since: time.Now()}
+func (c *Configuration) refuse(reason, next string) {
+	is := &Refusal{Reason: reason, Next: next, Since: time.Now()}
 	if before := c.refused.Load(); before != nil {
-		next.Since = before.Since
+		is.Since = before.Since
 	}
-	c.refused.Store(next)
+	c.refused.Store(is)
 }

@@ -86,6 +86,13 @@ func TestAReload(t *testing.T) {
 			if c.refused == "" {
 				return
 			}
+			then := "systemctl reload ipamd"
+			if strings.HasPrefix(c.refused, "restart") {
+				then = "systemctl restart ipamd"
+			}
+			if is := r.Refused().Next; !strings.HasSuffix(is, then) {
+				t.Errorf("what comes next is %q, want %q", is, then)
+			}
 			since := r.Refused().Since
 			r.reload(t.Context(), Source{Level: level, Read: func(context.Context) (config.Config, error) { return next, c.read }})
 			if !r.Refused().Since.Equal(since) {
