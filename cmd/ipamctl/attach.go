@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,10 @@ func detachCommand(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach LEASE",
 		Short: "Take the port of a lease away that attach made",
-		Long: `Both of its ends go. The lease stays as it is: release it, or attach it again.
+		Long: `Both of its ends go, the bridge's and the sandbox's. The lease stays as it is:
+release it, or attach it again. Until then doctor may find that no witness sees
+the sandbox (bound_unseen), and after a while the lease is released by itself. A
+lease that was released waits for its port to go; detach takes it away, too.
 A port that is not there is no error; one that attach did not make is.
 -q prints the lease id.`,
 		Example:           "  ipamctl detach 0a1b2c3d\n  ipamctl release 0a1b2c3d",
@@ -59,7 +63,7 @@ A port that is not there is no error; one that attach did not make is.
 			return c.onLease(cmd, args[0], func(ctx context.Context, ipamd *client.Client, id string) (*api.LeaseReply, error) {
 				r, err := ipamd.Detach(ctx, id, req)
 				if err == nil {
-					c.note("its port is taken away, and the lease stays; ipamctl release %s ends it", term.Word(args[0]))
+					c.note("%s", detached(&r.Lease, args[0]))
 				}
 				return r, err
 			})
@@ -67,4 +71,12 @@ A port that is not there is no error; one that attach did not make is.
 	}
 	cmd.Flags().Int64Var(&req.IfRevision, "if-revision", 0, "refuse if the lease changed since this `revision`")
 	return cmd
+}
+
+// detached says what became of a port, and of the lease that a person named so.
+func detached(l *api.Lease, named string) string {
+	if l.State == api.Reserved || l.State == api.Bound || l.State == api.Paused {
+		return fmt.Sprintf("its port is taken away, and the lease stays; ipamctl release %s ends it", term.Word(named))
+	}
+	return "its port is taken away; the lease was released before"
 }

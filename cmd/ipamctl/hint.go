@@ -78,7 +78,7 @@ func hintFor(e *api.Error, about subject) string {
 		}
 		return fmt.Sprintf("its state and how it came to it: ipamctl show %[1]s, ipamctl history --lease %[1]s", lease)
 	case api.WakeTimeout, api.WakeRefused:
-		return "its flight, and how it ended: ipamctl show " + lease + " -o yaml"
+		return fmt.Sprintf("its flight, and how it ended: ipamctl show %[1]s -o yaml; if the sandbox runs: ipamctl resume %[1]s", lease)
 	case api.NoWarmSlot:
 		return "the slots there are, and why not more: ipamctl warm, ipamctl status; or take an address without one: --on-empty cold"
 	case api.PoolOverlap:

@@ -82,6 +82,9 @@ func (p *page) drawStatus(s statusAnswer) {
 	for _, reason := range s.NotReady {
 		p.Text("  ", p.Bad(term.Sentence(reason)))
 	}
+	if !s.Ready {
+		p.Text("  ", "next: ipamctl doctor")
+	}
 	if s.Skew {
 		p.Text("  ", p.Warn(fmt.Sprintf("ipamctl is another build, %s: restart ipamd, or use its own ipamctl", buildName(s.Client))))
 	}
