@@ -125,7 +125,7 @@ func files(t *testing.T, pkg string) {
 		"/usr/lib/systemd/system/ipamd.service", "/usr/lib/systemd/system/ipamd.socket", "/usr/lib/systemd/system/ipamd-plumb.service", "/usr/lib/systemd/system/ipamd-warm.service",
 		"/usr/lib/sysusers.d/ipamd.conf", "/usr/lib/tmpfiles.d/ipamd.conf",
 		"/usr/share/man/man8/ipamd.8.gz", "/usr/share/man/man8/ipamd-rebuild.8.gz", "/usr/share/man/man5/ipamd.toml.5.gz",
-		"/usr/share/man/man1/ipamctl.1.gz", "/usr/share/man/man1/ipamctl-status.1.gz", "/usr/share/man/man1/ipamctl-exit-codes.1.gz",
+		"/usr/share/man/man1/ipamctl.1.gz", "/usr/share/man/man1/ipamctl-status.1.gz", "/usr/share/man/man1/ipamctl-exit-codes.1.gz", "/usr/share/man/man1/ipamctl-pools.1.gz", "/usr/share/man/man8/ipamd-warm.8.gz",
 		"/usr/share/bash-completion/completions/ipamctl", "/usr/share/zsh/vendor-completions/_ipamctl",
 		"/usr/share/fish/vendor_completions.d/ipamctl.fish",
 		"/usr/share/doc/ipamd/OPERATIONS.md.gz", "/usr/share/doc/ipamd/FEATURES.md.gz", "/usr/share/doc/ipamd/examples/networkd/rt0.network", "/usr/share/doc/ipamd/examples/python/lease.py",
@@ -191,6 +191,12 @@ func pages(t *testing.T, root string) {
 	}
 	for _, page := range found {
 		text := run(t, ".", "gzip", "-dc", page)
+		if to, alias := strings.CutPrefix(text, ".so "); alias {
+			if to := filepath.Join(root, "usr/share/man", strings.TrimSpace(to)+".gz"); !slices.Contains(found, to) {
+				t.Errorf("%s leads to %s, which is not there", page, to)
+			}
+			continue
+		}
 		for _, reader := range [][]string{
 			{"man", "--warnings=w", "-l", page}, // each that groff has
 			{"mandoc", "-Tlint", "-Wwarning", page},

@@ -29,6 +29,9 @@ func write(args []string) error {
 	if err := volume.Write(newCommand(os.Stdout, os.Stderr).root, dir); err != nil {
 		return err
 	}
+	if err := volume.Alias(dir, "ipamd-warm", "ipamd-plumb"); err != nil { // the service of the warm slots
+		return err
+	}
 	var document strings.Builder
 	if err := config.Default().Write(&document); err != nil {
 		return err

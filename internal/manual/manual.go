@@ -44,9 +44,10 @@ func FromArgs(args []string, section string) (dir string, v Volume, err error) {
 	return args[0], Volume{Section: section, Source: args[1], Date: time.Unix(seconds, 0).UTC()}, nil
 }
 
-// Write writes a page for the program and for each verb and topic of it into
-// dir/man/manSECTION, and its completions into dir/bash, dir/zsh and dir/fish
-// under the names that the shells look for. The folders are made.
+// Write writes a page for the program and for each verb and topic of it, and one that
+// leads there for each alias of a verb, into dir/man/manSECTION, and its completions into
+// dir/bash, dir/zsh and dir/fish under the names that the shells look for. The folders are
+// made.
 func (v Volume) Write(root *cobra.Command, dir string) error {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -70,12 +71,28 @@ func (v Volume) tree(cmd *cobra.Command, dir string) error {
 	if err := write(filepath.Join(dir, dashed(cmd)+"."+v.Section), v.verb(cmd)); err != nil {
 		return err
 	}
+	for _, alias := range aliases(cmd) {
+		if err := v.alias(dir, alias, dashed(cmd)); err != nil {
+			return err
+		}
+	}
 	for _, sub := range pages(cmd) {
 		if err := v.tree(sub, dir); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Alias writes a further name for a page that [Volume.Write] writes: of a service, for one, that
+// runs the verb.
+func (v Volume) Alias(dir, name, page string) error {
+	return v.alias(filepath.Join(dir, "man", "man"+v.Section), name, page)
+}
+
+func (v Volume) alias(dir, name, page string) error {
+	file := func(name string) string { return name + "." + v.Section }
+	return write(filepath.Join(dir, file(name)), ".so man"+v.Section+"/"+file(page)+"\n")
 }
 
 // write makes a file and the folder that it is in.

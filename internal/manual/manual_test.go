@@ -22,7 +22,7 @@ func box() *cobra.Command {
 	root := &cobra.Command{Use: "box", Short: "Keep things", Run: nothing,
 		Long: "A box keeps things.\nAlways.\n\n  one    a 'table'\n  .two   as it is\n\nAnd \\n is \"two\" letters.", Example: "  box open --now"}
 	root.PersistentFlags().StringP("lid", "l", "oak", "the `wood` of it")
-	open := &cobra.Command{Use: "open THING", Short: "Open it", Long: "Opens it.", Run: nothing, Example: "  box open"}
+	open := &cobra.Command{Use: "open THING", Aliases: []string{"lift"}, Short: "Open it", Long: "Opens it.", Run: nothing, Example: "  box open"}
 	open.Flags().Bool("now", false, "at once")
 	open.Flags().Bool("secret", false, "not to be shown")
 	if err := open.Flags().MarkHidden("secret"); err != nil {
@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 	for page, want := range map[string][]string{
 		"box": {"box - Keep things", "A box keeps things.  Always.", "  one    a 'table'\n         .two   as it is\n",
 			`And \n is "two" letters.`, "-l, --lid wood", "the wood of it (default: oak)", "box-open(1)", "box-colours(1)", "tin(1)", "2023-11-14", "EXIT STATUS", "0  done"},
-		"box-open":    {"box open THING", "--now", "at once\n", "OPTIONS OF EVERY VERB", "-l, --lid wood", "box(1)"},
+		"box-open":    {"box-open, box-lift - Open it", "box open THING", "--now", "at once\n", "OPTIONS OF EVERY VERB", "-l, --lid wood", "box(1)"},
 		"box-colours": {"         red\n         green\n", "box(1)"},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "man/man1", page+".1"))
@@ -80,7 +80,16 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	if found, _ := filepath.Glob(filepath.Join(dir, "man/man1/*")); len(found) != 3 {
+	if err := volume.Alias(dir, "crate", "box"); err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range map[string]string{"box-lift": "box-open", "crate": "box"} {
+		text, err := os.ReadFile(filepath.Join(dir, "man/man1", name+".1"))
+		if want := ".so man1/" + page + ".1\n"; err != nil || string(text) != want {
+			t.Errorf("%s is %q, %v, want %q", name, text, err, want)
+		}
+	}
+	if found, _ := filepath.Glob(filepath.Join(dir, "man/man1/*")); len(found) != 5 {
 		t.Errorf("pages %v", found)
 	}
 }

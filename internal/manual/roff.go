@@ -9,12 +9,12 @@ import (
 // text is shown as it is.
 type page struct{ strings.Builder }
 
-func (v Volume) page(name, section, about string) *page {
+func (v Volume) page(name, section, about string, aliases ...string) *page {
 	p := new(page)
 	// A date is read by programs, and none of them knows an escaped hyphen.
 	p.line(fmt.Sprintf(`.TH "%s" %s "%s" "%s"`, escape(strings.ToUpper(name)), section, v.Date.Format("2006-01-02"), escape(v.Source)))
 	p.section("NAME")
-	p.line(escape(name) + ` \- ` + escape(about))
+	p.line(escape(strings.Join(append([]string{name}, aliases...), ", ")) + ` \- ` + escape(about))
 	return p
 }
 

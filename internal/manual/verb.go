@@ -10,7 +10,7 @@ import (
 
 // verb is the page of one command, made of what its --help says.
 func (v Volume) verb(cmd *cobra.Command) string {
-	p := v.page(dashed(cmd), v.Section, cmd.Short)
+	p := v.page(dashed(cmd), v.Section, cmd.Short, aliases(cmd)...)
 	if cmd.Runnable() {
 		p.section("SYNOPSIS")
 		p.request("B", cmd.UseLine())
@@ -83,6 +83,14 @@ func (v Volume) reference(cmd *cobra.Command) string {
 }
 
 func dashed(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// aliases are the further names of a command's page.
+func aliases(cmd *cobra.Command) (names []string) {
+	for _, alias := range cmd.Aliases {
+		names = append(names, dashed(cmd.Parent())+"-"+alias)
+	}
+	return names
+}
 
 // pages are the verbs and topics below a command that have a page of their
 // own. What completion would print is installed, and help is in every page.
