@@ -2,11 +2,15 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/rtnl"
 	"github.com/ipamd/ipamd/census"
@@ -133,7 +137,10 @@ func (d *device) missing() (out []netip.Prefix) {
 // commands make the bridge ready by hand: a link that is there and is no bridge is a
 // person's to remove. A link that goes down loses its IPv6 addresses.
 func (d *device) commands(gateways []netip.Prefix) (out []string) {
+	var unset *sysctlError
 	switch {
+	case errors.As(d.broken, &unset) && (errors.Is(unset, unix.EROFS) || errors.Is(unset, fs.ErrPermission)):
+		return []string{unset.command()}
 	case d.broken != nil || d.link != nil && !d.isThere():
 		return nil
 	case d.link == nil:

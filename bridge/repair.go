@@ -185,9 +185,26 @@ func setSysctl(name, value string) error {
 		err = os.WriteFile(file, []byte(value), 0)
 	}
 	if err != nil {
-		return fmt.Errorf("set sysctl %s to %s: %w", name, value, err)
+		return &sysctlError{name, value, err}
 	}
 	return nil
+}
+
+// A sysctlError is a value below /proc/sys that is not as a managed bridge needs it, and that
+// could not be set: the shipped unit lets ipamd only read there.
+type sysctlError struct {
+	name, value string
+	err         error
+}
+
+func (e *sysctlError) Error() string {
+	return fmt.Sprintf("set sysctl %s to %s: %v", e.name, e.value, e.err)
+}
+func (e *sysctlError) Unwrap() error { return e.err }
+
+// command sets it until the next boot.
+func (e *sysctlError) command() string {
+	return "sysctl -w " + strings.ReplaceAll(e.name, "/", ".") + "=" + e.value
 }
 
 // ownMAC derives a bridge's MAC from the machine and the bridge's name: the

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
@@ -131,6 +133,16 @@ func world(ns *nstest.NS) string {
 		out += f + " " + ns.Exec("cat", "/proc/sys/net/"+f)
 	}
 	return regexp.MustCompile(`_timer +[0-9.]+`).ReplaceAllString(out, "_timer") // these run by themselves
+}
+
+// A forwarding that the daemon may not turn on is a person's to turn on.
+func TestRepairOfASysctl(t *testing.T) {
+	for err, want := range map[error]string{unix.EROFS: "sysctl -w net.ipv4.ip_forward=1", unix.EACCES: "sysctl -w net.ipv4.ip_forward=1", unix.ENOENT: ""} {
+		d := device{name: "rt0", broken: fmt.Errorf("forward: %w", errors.Join(&sysctlError{"net/ipv4/ip_forward", "1", err}))}
+		if got := strings.Join(d.commands(nil), "; "); got != want {
+			t.Errorf("%v is repaired by %q, want %q", err, got, want)
+		}
+	}
 }
 
 // C11: bridge.manage makes it, and twice equals once.

@@ -60,7 +60,7 @@ type Socket struct {
 
 type Bridge struct {
 	Name    string   `toml:"name" comment:"Its name, 1 to 15 bytes."`
-	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and repairs it. It takes\noff a gateway that it put there once no pool and no sandbox needs it, and no other address.\nfalse: it is made elsewhere; ipamd refuses to allocate while it is not as the pools need it."`
+	Manage  bool     `toml:"manage" comment:"true: ipamd makes the bridge with its gateway addresses and repairs it. It takes\noff a gateway that it put there once no pool and no sandbox needs it, and no other address.\nUnder the shipped unit forwarding has to be on before: OPERATIONS.md, Configure.\nfalse: it is made elsewhere; ipamd refuses to allocate while it is not as the pools need it."`
 	MTU     int      `toml:"mtu" comment:"In bytes, set when ipamd manages the bridge. 0: left alone."`
 	Refresh Duration `toml:"refresh" comment:"Time between whole readings. Events keep what is known current; this is for lost ones."`
 	Netns   []string `toml:"netns" comment:"Folders where a bind may name a network namespace, beside /run/netns and /proc/PID/ns/net,\nlike '/run/docker/netns'. Empty: no others."`

@@ -10,7 +10,7 @@ import (
 // Metrics is where metrics can be read beside the socket, which always
 // has them.
 type Metrics struct {
-	Listen string `toml:"listen" comment:"A TCP address on which /metrics, and nothing else, can be read by any host that reaches it, like\n'127.0.0.1:9713'. A port alone, ':9713', is on 127.0.0.1. Empty: there is none."`
+	Listen string `toml:"listen" comment:"A TCP address on which /metrics, and nothing else, can be read by any host that reaches it, like\n'127.0.0.1:9713'. A port alone, ':9713', is on 127.0.0.1. Empty: there is none.\nThe shipped unit allows no IP, and wants a drop-in for it: OPERATIONS.md, Configure."`
 }
 
 // AddrPort reads the address; the zero value is none. Names are refused: what

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -30,7 +31,9 @@ type Listener struct {
 // this host's is reported at the start.
 func Listen(at netip.AddrPort, log *slog.Logger) (*Listener, error) {
 	ln, err := net.Listen("tcp", at.String())
-	if err != nil {
+	if errors.Is(err, unix.EAFNOSUPPORT) { // systemd's RestrictAddressFamilies, or a kernel without IPv6
+		return nil, fmt.Errorf("metrics.listen: %w; the shipped unit allows no IP, and wants a drop-in: OPERATIONS.md, Configure", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w", err)
 	}
 	if at.Addr().Unmap().IsUnspecified() {
