@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One lease of ipamd's, from allocate to release, with the standard library only:
-    IPAMD_SOCKET=./run/ipamd.sock examples/python/lease.py job-17
+    python3 lease.py job-17
+As root, or as who may change leases. IPAMD_SOCKET names another socket than the service's.
 """
 import http.client, json, os, socket, sys, time
 
