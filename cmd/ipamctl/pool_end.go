@@ -208,6 +208,9 @@ func (p *page) drawChange(r *api.PoolReply) {
 		}
 		p.Line("  %s %s", term.Plural(r.SlotsEnded, "warm slot"), verb)
 	}
+	if !r.Preview && r.Pool.State == api.PoolActive && r.Change != api.PoolRemove {
+		p.drawNotReady([]api.Pool{r.Pool}) // the gateway of a new prefix is not on the bridge yet
+	}
 	if len(r.Effects) == 0 {
 		return
 	}

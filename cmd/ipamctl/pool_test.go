@@ -167,6 +167,23 @@ func TestPoolFiles(t *testing.T) {
 	}
 }
 
+// A change that leaves a pool without its gateway names the command that puts it there; a preview
+// does not, for the bridge is as the pool was.
+func TestPoolApplyNamesTheGateway(t *testing.T) {
+	for _, preview := range []bool{false, true} {
+		w := runner()
+		w.pools[0].NotReady, w.pools[0].Repair, w.preview = "rt0 is without the gateway 10.8.64.1/23", []string{"ip addr add 10.8.64.1/23 dev rt0"}, preview
+		w.serve(t)
+		s := &screen{}
+		if code := w.ctl(t, s, "pool", "apply", "default", "--family", "v4", "--mtu", "1400"); code != 0 {
+			t.Fatalf("exit %d: %s", code, s.err.String())
+		}
+		if names := strings.Contains(s.out.String(), "gives nothing") && strings.Contains(s.out.String(), "next: ip addr add 10.8.64.1/23 dev rt0"); names == preview {
+			t.Errorf("preview %v: %s", preview, s.out.String())
+		}
+	}
+}
+
 // TestPoolPreviewFits: what a preview says of each lease fits a terminal of 80 columns.
 func TestPoolPreviewFits(t *testing.T) {
 	w := pooled()
