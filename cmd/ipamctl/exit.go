@@ -132,7 +132,7 @@ func (c *ctl) report(ctx context.Context, err error) int {
 		code, hint, body.Code = exitInterrupted, "what was asked may have happened: ipamctl history", "interrupted"
 	case errors.Is(err, client.ErrNotRunning):
 		code, body.Code, body.Retryable = exitNotRunning, "not_running", true
-		hint = "what became of it: systemctl status ipamd; another socket: --socket or IPAMD_SOCKET"
+		hint = "to start it: systemctl start ipamd.socket ipamd.service; what became of it: systemctl status ipamd; another socket: --socket or IPAMD_SOCKET"
 	case errors.As(err, &of):
 		body = of
 		code, hint = exitOf(of), hintFor(of, c.about)
