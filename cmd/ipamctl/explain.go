@@ -27,8 +27,9 @@ func explainCommand(c *ctl) *cobra.Command {
 		Use:   "explain [KIND]",
 		Short: "What a finding or an alert means, and what to do",
 		Long: `Prints what the operator's page says of a kind of finding, as doctor and status
-name them, or of an alert; without an argument it lists them. No daemon is
-asked. -q prints the kinds.`,
+name them, or of an alert; without an argument it lists them. The whole page is
+OPERATIONS.md, in the package's /usr/share/doc/ipamd. No daemon is asked. -q
+prints the kinds.`,
 		Example: "  ipamctl explain bridge_not_ready\n  ipamctl explain IpamdNotReady",
 		Args:    atMost("a kind of finding or an alert"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
