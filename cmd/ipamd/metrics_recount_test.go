@@ -169,7 +169,7 @@ func stepOf(c bookRow) string {
 		return "quarantine"
 	case c.from == ipam.Quarantined && c.to == ipam.Cooling:
 		return "clear"
-	case c.from == ipam.Reserved && c.to == ipam.Bound:
+	case c.from == ipam.Reserved && c.to == ipam.Bound, c.from == ipam.Bound && c.to == ipam.Bound && (c.reason == "seen_plugged" || c.reason == "seen_running"):
 		return "bind"
 	case c.from == ipam.Paused && c.to == ipam.Bound:
 		return "resume"
