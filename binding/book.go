@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// Kernel is what is asked about names of links and namespaces; *bridge.Bridge is one.
+// Kernel says what the names of links and namespaces are now; *bridge.Group is one.
 type Kernel interface {
 	Settle(ctx context.Context, about ...netip.Addr) error
 	CheckNetns(ctx context.Context, path string) error
@@ -30,32 +30,34 @@ type Kernel interface {
 	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
 }
 
-// Watchdog waits for the binds of leases that were answered; *watchdog.Watchdog is one.
+// Watchdog keeps a lease that was given to its owner until the owner has bound it, or its time to
+// bind is over; *watchdog.Watchdog is one.
 type Watchdog interface {
 	Bound(before, l *ipam.Lease, began time.Time)
 	Ended(lease string)
 }
 
-// Allocator gives former leases back after a rebuild; *allocator.Allocator is one.
-type Allocator interface {
+// Reclaimer gives a lease from before a rebuild back to its owner; *allocator.Allocator is one.
+type Reclaimer interface {
 	Reclaim(ctx context.Context, who ipam.Who, id string, where ipam.Binding) (*ipam.Lease, error)
 }
 
-// Rules of the kernel follow the book; *enforce.Keeper keeps them.
+// Rules are the rules of nftables, which follow the book; *enforce.Keeper keeps them.
 type Rules interface {
-	// Hold returns when the rules of a lease are as the book has it.
+	// Hold returns when the kernel has the rules of a lease, as the book has the lease now.
 	Hold(ctx context.Context, id string) error
 }
 
-// A Book is the lease book as callers on the socket change it. All fields but Rules are needed.
+// A Book is the lease book as callers on the socket change it. All fields but Runtime and Rules
+// are needed.
 // It is safe for concurrent use.
 type Book struct {
 	*netdb.Book
-	Runtime   bool // there is one, which containers can be in
+	Runtime   bool // a container runtime is configured
 	Kernel    Kernel
 	Board     *census.Board
 	Watchdog  Watchdog
-	Allocator Allocator
+	Reclaimer Reclaimer
 	Rules     Rules // nil: none are kept
 	Log       *slog.Logger
 }
@@ -71,15 +73,15 @@ func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, w
 	if err == nil && before.Former() && (ifRev == 0 || ifRev == before.Rev) {
 		by := who
 		by.Reason = "reclaimed"
-		if _, err := b.Allocator.Reclaim(ctx, by, id, where); err != nil {
+		if _, err := b.Reclaimer.Reclaim(ctx, by, id, where); err != nil {
 			return nil, err
 		}
 		ifRev = 0
 	}
-	l, err := b.Book.Bind(ctx, who, id, ifRev, b.pluggedBy(ctx, where, before))
+	l, err := b.Book.Bind(ctx, who, id, ifRev, b.resolvedFor(ctx, where, before))
 	if err == nil {
 		b.Watchdog.Bound(before, l, began)
-		err = hold(ctx, b.Rules, l)
+		err = awaitRules(ctx, b.Rules, l)
 	}
 	if err != nil {
 		return nil, err
@@ -87,9 +89,9 @@ func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, w
 	return l, nil
 }
 
-// BindEach is [netdb.Book.BindEach] with the checks of Bind; what it returns has its rules, but
-// beside an error: then the leases are bound, and their rules could not be made. None of the leases
-// is a former one, from before a rebuild.
+// BindEach is [netdb.Book.BindEach] with the checks of Bind. It returns when the kernel has the rules of
+// all leases. With leases and an error the leases are bound, and the rules of some could not be made. It
+// gives no lease from before a rebuild back, as Bind does.
 func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev int64, where ipam.Binding) ([]*ipam.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev i
 			before[id] = l
 		}
 	}
-	bound, err := b.Book.BindEach(ctx, who, ids, ifRev, b.pluggedBy(ctx, where, slices.Collect(maps.Values(before))...))
+	bound, err := b.Book.BindEach(ctx, who, ids, ifRev, b.resolvedFor(ctx, where, slices.Collect(maps.Values(before))...))
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +111,17 @@ func (b *Book) BindEach(ctx context.Context, who ipam.Who, ids []string, ifRev i
 		b.Watchdog.Bound(before[l.ID], l, began)
 	}
 	for _, l := range bound {
-		if err := hold(ctx, b.Rules, l); err != nil {
+		if err := awaitRules(ctx, b.Rules, l); err != nil {
 			return bound, err
 		}
 	}
 	return bound, nil
 }
 
-// hold waits for the rules of a lease that the book has bound. After an [allocator.ErrBridge] the
-// same bind is asked for again: it changes nothing in the book, and waits again. A lease that was
-// released meanwhile, and has ended, has no rules: its sandbox needs another.
-func hold(ctx context.Context, r Rules, l *ipam.Lease) error {
+// awaitRules waits for the rules of a lease that the book has bound. After an [allocator.ErrBridge] the
+// caller makes the same bind again, which changes nothing in the book, and waits again. A lease that
+// has ended meanwhile has no rules: its sandbox needs another one.
+func awaitRules(ctx context.Context, r Rules, l *ipam.Lease) error {
 	if r == nil {
 		return nil
 	}
@@ -133,15 +135,15 @@ func hold(ctx context.Context, r Rules, l *ipam.Lease) error {
 	return nil
 }
 
-// Adopt refuses on an operator's word what Bind does.
+// Adopt is [netdb.Book.Adopt], for an operator, with Bind's check of the namespace.
 func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
 	if err := b.checkNetns(ctx, a.Binding); err != nil {
 		return nil, err
 	}
-	a.Binding = plugged(ctx, b.Kernel, a.Binding)
+	a.Binding = resolved(ctx, b.Kernel, a.Binding)
 	l, err := b.Book.Adopt(ctx, who, a)
 	if err == nil {
-		err = hold(ctx, b.Rules, l)
+		err = awaitRules(ctx, b.Rules, l)
 	}
 	if err != nil {
 		return nil, err
@@ -149,8 +151,8 @@ func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.
 	return l, nil
 }
 
-// checkBinding refuses containers and a namespace whose end could never be confirmed, and a port
-// of a bridge that is not looked after: nothing behind it is seen.
+// checkBinding refuses containers and a namespace whose end could never be confirmed, and a port of
+// a bridge that no pool names: no witness sees what is behind it.
 func (b *Book) checkBinding(ctx context.Context, where ipam.Binding) error {
 	if !b.Runtime && len(where.Containers) > 0 {
 		return &ipam.FieldError{Field: "containers[0].namespace",
@@ -188,15 +190,16 @@ func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int
 	return ended, err
 }
 
-// ClearAt takes in the kernel's news before unseen reads the board, and refuses while the address is
-// in a namespace that no witness reads: that is asked after the board.
+// ClearAt is [netdb.Book.ClearAt], which ends a quarantine. Before unseen reads the board, the pending
+// news of the kernel is read; after it, the namespaces that no witness reads. A quarantine does not end while
+// the address is in one of those.
 func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	var about []netip.Addr
 	if l, err := b.Book.Lease(id); err == nil && l != nil {
 		about = append(about, l.Addr)
 	}
-	// What could not be read silences its witness, which unseen asks; what a
-	// deadline left unread does not.
+	// News that could not be read makes its witness silent, and unseen refuses then. News that was
+	// not read because ctx ended does not.
 	if err := b.Kernel.Settle(ctx, about...); err != nil && ctx.Err() != nil {
 		return nil, err
 	}

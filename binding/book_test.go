@@ -28,7 +28,7 @@ func TestWhatABindSaysWhoseRulesDoNotHold(t *testing.T) {
 		"no row of it":      {ipam.ErrNotFound, "; allocate anew", false},
 		"its address cools": {fmt.Errorf("lease 1: %w: it is cooling", ipam.ErrState), "; allocate anew", false},
 	} {
-		err := hold(t.Context(), rules{c.err}, &ipam.Lease{})
+		err := awaitRules(t.Context(), rules{c.err}, &ipam.Lease{})
 		if (err == nil) != (c.err == nil) || c.err != nil && (!strings.Contains(err.Error(), c.says) || !errors.Is(err, c.err) || errors.Is(err, allocator.ErrBridge) != c.again) {
 			t.Errorf("%s: %v", what, err)
 		}

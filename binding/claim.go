@@ -15,15 +15,15 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// betweenTries is how long a call that waits lets changes of the book gather before it tries
-// again: many that wait do not look at each commit.
+// betweenTries is the pause between a change of the book and the next try of a call that waits
+// for a slot, so that many waiting calls do not read all slots after each commit.
 const betweenTries = 5 * time.Millisecond
 
-// claim gives a sandbox a warm slot that is ready, or the lease that it has. Neither a result nor
-// an error means that there is none, and that the request takes an address without one.
+// claim gives a sandbox a warm slot that is ready, or the lease that it has already. A nil result
+// without an error means that no slot is ready, and that the request takes an address without one.
 //
-// A slot is looked at before it is claimed, and claimed in one transaction, which compares its spec
-// with its pool's; one that is not as it was made is never given, and the next is tried.
+// A slot is examined before it is claimed. The claim is one transaction, which compares the slot's
+// spec with its pool's. A slot that differs from what was made is never given; the next one is tried.
 func (g Giver) claim(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	over := time.NewTimer(r.Warm.Wait)
 	defer over.Stop()
@@ -70,7 +70,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 	hash := p.Plumbing(r.Interface, g.Profile(p.Bridge)).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
 	isStale := p.Staleness(g.Profile(p.Bridge))
-	for _, slot := range fromAny(g.Book.Slots()) {
+	for _, slot := range rotated(g.Book.Slots()) {
 		l, err := g.Book.Lease(slot.LeaseID)
 		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
 			continue
@@ -126,9 +126,9 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 	return nil, why, nil
 }
 
-// fromAny is a list that begins at any of its elements: many calls at once that look at one slot
-// after the other in the same order would each wait for all looks of the others.
-func fromAny(slots []*ipam.Slot) []*ipam.Slot {
+// rotated returns the slots in their order, beginning at a random one. Calls that run at once, and
+// all examine the slots in the same order, would wait for each other at each slot.
+func rotated(slots []*ipam.Slot) []*ipam.Slot {
 	if len(slots) == 0 {
 		return nil
 	}
@@ -136,11 +136,11 @@ func fromAny(slots []*ipam.Slot) []*ipam.Slot {
 	return slices.Concat(slots[n:], slots[:n])
 }
 
-// held answers with the lease that the owner has, with its slot where it has one.
+// held answers with the lease that the owner has, and with its slot if it has one.
 func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result, string, error) {
 	require := r.Warm.Require || r.Warm.Fail
 	r.Warm = nil
-	given, err := g.Allocates.Allocate(ctx, r)
+	given, err := g.Allocator.Allocate(ctx, r)
 	if err == nil && require && !given.Existing { // it ended meanwhile: this one is no slot
 		who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: ipam.SlotUnused}
 		_, err := g.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
@@ -149,15 +149,16 @@ func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result
 	return given, "", err
 }
 
-// withSlot adds to what was given the slot that the lease has, and returns when the lease's rules
-// hold: also to a call that asks again because the one before ended without them.
+// withSlot adds the lease's slot to a result, and returns when the kernel has the lease's rules. It
+// waits for them also where the lease is an older one: the call that claimed it may have ended before
+// they were made.
 func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocator.Result, error) {
 	for i, l := range given.Leases {
 		if slot := g.Book.Slot(l.ID); slot != nil && slot.Claimed {
 			given.Slot = slot
 			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile(given.Pools[i].Bridge))
 			given.Stale = stale && err == nil
-			if err := hold(ctx, g.Book.Rules, l); err != nil {
+			if err := awaitRules(ctx, g.Book.Rules, l); err != nil {
 				return nil, err
 			}
 		}
@@ -165,13 +166,13 @@ func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocato
 	return given, nil
 }
 
-// checkWithin bounds how long a claim waits for the look into a slot's namespace.
+// checkWithin bounds how long a claim waits for [Giver.Check].
 const checkWithin = time.Second
 
-// slotDiffers says in what a slot is not as it was made; "": it is. An error means that it cannot be
-// seen from outside.
+// slotDiffers says how a slot differs from what was made; "": it does not. An error means that
+// [Book.slotDiffersOutside] cannot say.
 func (g Giver) slotDiffers(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) (string, error) {
-	broken, err := g.Book.slotDiffers(ctx, l)
+	broken, err := g.Book.slotDiffersOutside(ctx, l)
 	if err != nil || broken != "" || g.Check == nil {
 		return broken, err
 	}
@@ -184,9 +185,9 @@ func (g Giver) slotDiffers(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *
 	return strings.Join(differences, "; "), nil
 }
 
-// slotDiffers says in what a slot is not as it was made, as far as that shows without entering its
-// namespace; "": it is. An error means that it cannot be seen.
-func (b *Book) slotDiffers(ctx context.Context, l *ipam.Lease) (string, error) {
+// slotDiffersOutside says how a slot differs from what was made, as far as that can be seen without
+// entering its namespace; "": it does not. An error means that the kernel or a witness did not answer.
+func (b *Book) slotDiffersOutside(ctx context.Context, l *ipam.Lease) (string, error) {
 	if err := b.Kernel.Settle(ctx, l.Addr); err != nil {
 		return "", err
 	}

@@ -16,8 +16,8 @@ import (
 // for the kernel.
 const compareWithin = 250 * time.Millisecond
 
-// Compare returns and logs what a bind, after which the lease is l, names otherwise than
-// the kernel shows it. What the kernel does not answer in time is not compared.
+// Compare returns and logs where the names of a bind differ from what the kernel shows. l is the lease
+// after the bind. It compares nothing that the kernel does not answer in time.
 func (b *Book) Compare(ctx context.Context, l *ipam.Lease, asked ipam.Binding) []workload.BindDifference {
 	if asked.HostInterface == "" && asked.MAC == "" && asked.Netns == "" {
 		return nil

@@ -8,29 +8,31 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// Allocates hands out addresses; *allocator.Allocator does.
-type Allocates interface {
+// Allocator hands out addresses; *allocation.Allocation is one, in front of *allocator.Allocator.
+type Allocator interface {
 	Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error)
 	Ready(ctx context.Context, r *allocator.Request) ([]*ipam.Pool, error)
 }
 
-// A Giver hands out addresses that are bound with the allocation, where the request says
-// what is plugged in already, or asks for a warm slot.
+// A Giver hands out addresses. The lease is bound in the commit that allocates it where the request
+// names the plumbing, because the caller has made it already, or asks for a warm slot.
 type Giver struct {
-	Allocates
+	Allocator
 	Book    *Book
-	Profile func(bridge string) ipam.Profile // that slots are made by
-	// Check compares a slot with what it was made as, inside its namespace, too: a sentence for each
-	// difference. Where it cannot, the slot is given by what shows from outside. May be nil.
+	Profile func(bridge string) ipam.Profile // which the slots of a bridge are made by
+	// Check compares a slot with its spec, also inside its namespace, and returns a sentence for
+	// each difference. After an error the slot is judged by what can be seen from outside its
+	// namespace. May be nil.
 	Check     func(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) ([]string, error)
 	OnClaimed func(pool string) // a slot was given. May be nil.
 }
 
-// Allocate commits a new lease and its bind at once, checked as [Book.Bind] checks one, and
-// returns when its rules hold. A lease that was there is bound where it was reserved, or
-// records the same names. One that records others is returned as it is: they may be plugged in.
+// Allocate commits a new lease together with its bind, checked as [Book.Bind] checks one, and
+// returns when the kernel has the lease's rules. A lease that the owner has already is bound too if
+// it is reserved, or if it records the names of the request. One that records other names is returned
+// as it is: the port and the namespace of those names may be in use.
 //
-// An error after the commit leaves the lease bound: the same request asked again waits for its
+// An error after the commit leaves the lease bound. The same request, made again, waits for the
 // rules again.
 func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	if r.Warm != nil {
@@ -44,7 +46,7 @@ func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 		r.Warm = nil
 	}
 	if r.Binding == nil {
-		given, err := g.Allocates.Allocate(ctx, r)
+		given, err := g.Allocator.Allocate(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -57,17 +59,17 @@ func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 	if err := where.Check(); err != nil {
 		return nil, err
 	}
-	where = plugged(ctx, g.Book.Kernel, where)
+	where = resolved(ctx, g.Book.Kernel, where)
 	r.Binding = &where
 	began := time.Now()
-	given, err := g.Allocates.Allocate(ctx, r)
+	given, err := g.Allocator.Allocate(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	for i, l := range given.Leases {
 		if given.Fresh[i] {
 			g.Book.Watchdog.Bound(new(ipam.Lease), l, began)
-			err = hold(ctx, g.Book.Rules, l)
+			err = awaitRules(ctx, g.Book.Rules, l)
 		} else if l.State == ipam.Reserved || l.Names(where) {
 			who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: "bound"}
 			given.Leases[i], err = g.Book.Bind(ctx, who, l.ID, 0, where)

@@ -16,15 +16,15 @@ import (
 // policy is what an operator decides about plans, and what is known of
 // addresses.
 type policy struct {
-	place         func(netip.Addr) ipam.Place
-	unplugged     func(*ipam.Lease) ipam.Binding // nil: none of any
-	sleep         func(id string) *ipam.Sleep    // nil: none of any
-	runtime       bool                           // a runtime witness is expected
-	misses        int
-	age           time.Duration
-	quarantine    time.Duration
-	maxReleases   float64
-	leastReleases int
+	place              func(netip.Addr) ipam.Place
+	unrecordedPlumbing func(*ipam.Lease) ipam.Binding // nil: none of any
+	sleep              func(id string) *ipam.Sleep    // nil: none of any
+	runtime            bool                           // a runtime witness is expected
+	misses             int
+	age                time.Duration
+	quarantine         time.Duration
+	maxReleases        float64
+	leastReleases      int
 }
 
 // A view is all that a plan is made of. The book was read before the census. It
@@ -273,11 +273,11 @@ func (v *view) plug(d *decision, s step) {
 		d.add(s, Bind, "a witness sees it on its bridge")
 		return
 	}
-	another := func(o *ipam.Lease) bool { return o.ID != s.lease.ID && !workload.Beside(o, s.lease) }
-	if v.unplugged == nil || s.lease.HostInterface != "" && slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
+	another := func(o *ipam.Lease) bool { return o.ID != s.lease.ID && !workload.OtherInterfaceOrFamily(o, s.lease) }
+	if v.unrecordedPlumbing == nil || s.lease.HostInterface != "" && slices.ContainsFunc(v.ports[s.lease.HostInterface], another) {
 		return
 	}
-	s.bind = v.unplugged(s.lease)
+	s.bind = v.unrecordedPlumbing(s.lease)
 	if s.bind.Netns != "" && slices.ContainsFunc(v.spaces[s.bind.Netns], another) {
 		s.bind.Netns = "" // it may be another's by now
 	}

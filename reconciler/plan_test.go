@@ -325,7 +325,7 @@ func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 		"one that cools does not count":      {[]line{lease(a2, cooling, "A", on("tap0")), lease(a3, bound, "A", on("tap0"))}, []string{"bind 10.8.64.3 A"}},
 	} {
 		w := worldOf(tt.world...)
-		w.unplugged = func(l *ipam.Lease) (n ipam.Binding) {
+		w.unrecordedPlumbing = func(l *ipam.Lease) (n ipam.Binding) {
 			if l.HostInterface == "tap0" {
 				n.HostInterface = "tap0"
 			}
@@ -350,7 +350,7 @@ func TestG4ANamespaceThatWasNotSaidIsAskedFor(t *testing.T) {
 		"releasing":          {[]line{lease(a2, releasing, "A", in("/run/netns/a"))}, nil},
 	} {
 		w := worldOf(tt.world...)
-		w.unplugged = func(l *ipam.Lease) (n ipam.Binding) {
+		w.unrecordedPlumbing = func(l *ipam.Lease) (n ipam.Binding) {
 			n.Plug.Unsaid = 1
 			n.Netns = l.Netns
 			return n

@@ -83,10 +83,10 @@ type Config struct {
 	// Home says in which network namespace a process is, and which ports lead
 	// there. nil: no claim is backed by a task.
 	Home func(ctx context.Context, pid uint32) (census.Home, error)
-	// Unplugged returns what of a lease's plumbing the book does not know to be the
-	// link or the namespace that is there now, where the kernel knows; none: the zero
-	// Binding. It reads memory. nil: none of any.
-	Unplugged func(*ipam.Lease) ipam.Binding
+	// UnrecordedPlumbing returns the names of a lease's plumbing that exist now, and whose link or
+	// namespace the lease does not record; the zero Binding where there are none. It asks nothing of the
+	// kernel. nil: no plumbing is recorded by a pass.
+	UnrecordedPlumbing func(*ipam.Lease) ipam.Binding
 	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 	// reads. nil: none is looked for.
 	Beside func(context.Context, census.Sought) (map[netip.Addr]string, error)
@@ -162,7 +162,7 @@ func (r *Reconciler) Kick() {
 
 func (r *Reconciler) policy() policy {
 	return policy{
-		place: r.Book.Place, unplugged: r.Unplugged, sleep: r.Sleep, runtime: r.Runtime, misses: r.Misses, age: r.Age,
+		place: r.Book.Place, unrecordedPlumbing: r.UnrecordedPlumbing, sleep: r.Sleep, runtime: r.Runtime, misses: r.Misses, age: r.Age,
 		quarantine: r.Quarantine, maxReleases: r.MaxReleases, leastReleases: r.LeastReleases,
 	}
 }

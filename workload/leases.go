@@ -78,12 +78,12 @@ func (x *Leases) Plumbing(l *ipam.Lease) (host, netns string) {
 // incarnation, for different interfaces or families, and o is not of a later
 // generation than l.
 func (x *Leases) shares(o, l *ipam.Lease) bool {
-	return Beside(o, l) && !slices.ContainsFunc(x.Successors(l), func(next *ipam.Lease) bool { return !younger(next, o) })
+	return OtherInterfaceOrFamily(o, l) && !slices.ContainsFunc(x.Successors(l), func(next *ipam.Lease) bool { return !younger(next, o) })
 }
 
-// Beside reports whether two leases are of one incarnation of a sandbox, for different interfaces
-// or families of it. Such leases may record one port, as both families of an interface do.
-func Beside(o, l *ipam.Lease) bool {
+// OtherInterfaceOrFamily reports whether two leases are of one incarnation of a sandbox, for different
+// interfaces or families of it. Such leases may record one port, as both families of an interface do.
+func OtherInterfaceOrFamily(o, l *ipam.Lease) bool {
 	return o.Sandbox == l.Sandbox && o.UID == l.UID && (o.PoolUID != l.PoolUID || o.Interface != l.Interface)
 }
 

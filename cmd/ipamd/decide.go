@@ -33,7 +33,7 @@ func (p *program) openWatchdog(context.Context) (err error) {
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
 	}
 	if p.keeper != nil {
-		cfg.Book = binding.Cooling{Book: p.book, Rules: p.keeper} // an address cools once no rule allows it
+		cfg.Book = binding.ConfirmingBook{Book: p.book, Rules: p.keeper} // an address cools once no rule allows it
 	}
 	if p.runtime != nil {
 		cfg.Runtime = p.runtime
@@ -70,8 +70,8 @@ func (p *program) openReconciler(context.Context) error {
 func (p *program) reconcileBy(book reconciler.Book) (err error) {
 	c := p.cfg.Reconcile
 	cfg := reconciler.Config{
-		Book: binding.Plugging{Book: binding.Asleep{Book: book, Seen: p.flights.Seen}, Kernel: p.bridge, Rules: p.rules}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
-		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, Unplugged: binding.Unplugged(p.bridge), Beside: p.bridge.Beside, Sleep: p.book.Sleep,
+		Book: binding.ResolvingBook{Book: binding.PausingBook{Book: book, RecordSeen: p.flights.Seen}, Kernel: p.bridge, Rules: p.rules}, Board: p.board, Prober: p.bridge, Watchdog: p.watchdog,
+		Refresh: p.refresh, Settle: p.bridge.Settle, Runtime: p.runtime != nil, Home: p.bridge.Home, UnrecordedPlumbing: binding.UnrecordedPlumbing(p.bridge), Beside: p.bridge.Beside, Sleep: p.book.Sleep,
 		Misses: c.Misses, Age: time.Duration(c.Age), MaxReleases: c.MaxReleases, LeastReleases: c.LeastReleases,
 		Quarantine: time.Duration(p.cfg.Allocation.Quarantine), Every: time.Duration(c.Every),
 		Window: time.Duration(p.cfg.Probe.Window), Now: p.book.Now, Log: p.log,

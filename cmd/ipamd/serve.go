@@ -74,7 +74,7 @@ func (p *program) openServer(context.Context) (err error) {
 	}}
 	examiner := &doctor.Doctor{Book: p.book, Board: p.board, Bridges: p.bridge, Unready: p.ready.Unready, Watchdog: p.watchdog, Reconciler: p.reconciler,
 		Instance: p.instance, Sweeper: p.sweeper, Rules: p.keeper, Unwatched: p.flights.Unwatched, TrafficUnwatched: p.trafficUnwatched, Clock: p.clock, Started: p.started, Refused: p.configured.Refused}
-	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Allocator: p.allocator, Rules: p.rules, Log: p.log}
+	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Reclaimer: p.allocator, Rules: p.rules, Log: p.log}
 	cfg := server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
 		Desk: new(server.Desk), NetnsInode: p.bridge.Inode, SlotDesk: server.NewSlotDesk(), SlotProfile: p.slotProfile,
@@ -92,7 +92,7 @@ func (p *program) openServer(context.Context) (err error) {
 	cfg.Slots, cfg.SlotsEnded, cfg.Vacate = p.warm.Shown, p.warm.Ended, p.warm.Vacate
 	gives := allocation.New(allocation.Config{Gives: p.allocator, Slots: p.warm, Bridges: p.follower, Book: p.book,
 		Pool: p.cfg.Pools[0].Name, Await: p.ready.Await, OnAnswer: p.metrics.Allocated})
-	cfg.Allocator = binding.Giver{Allocates: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}
+	cfg.Allocator = binding.Giver{Allocator: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}
 	if p.server, err = server.New(cfg); err != nil {
 		return err
 	}

@@ -17,10 +17,10 @@ import (
 )
 
 // giver is what the daemon gives by, with other rules and another allocator.
-func (w *world) giver(from binding.Allocates, rules binding.Rules) binding.Giver {
+func (w *world) giver(from binding.Allocator, rules binding.Rules) binding.Giver {
 	p := w.program
-	return binding.Giver{Allocates: from, Profile: w.program.slotProfile, Book: &binding.Book{Book: p.book, Kernel: p.bridge, Board: p.board,
-		Watchdog: p.watchdog, Allocator: p.allocator, Rules: rules, Log: p.log}}
+	return binding.Giver{Allocator: from, Profile: w.program.slotProfile, Book: &binding.Book{Book: p.book, Kernel: p.bridge, Board: p.board,
+		Watchdog: p.watchdog, Reclaimer: p.allocator, Rules: rules, Log: p.log}}
 }
 
 // notOnce are rules that cannot be made the first time.

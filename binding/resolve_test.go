@@ -55,11 +55,11 @@ func TestAPortThatGoesAsItIsRecordedWasSeen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found := Unplugged(ports{there: map[string]bool{"port1": tt.there}})(l)
+			found := UnrecordedPlumbing(ports{there: map[string]bool{"port1": tt.there}})(l)
 			if found.HostInterface == "" && found.Netns == "" {
 				t.Fatalf("nothing of it is to be recorded: %+v", found)
 			}
-			l, err = Plugging{Book: b, Kernel: ports{}}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
+			l, err = ResolvingBook{Book: b, Kernel: ports{}}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestWhatIsKnownIsNotRecordedAgain(t *testing.T) {
 		"the kernel did not say, and knows": {HostInterface: "port1", Plug: ipam.Plug{Boot: boot, Index: 7, Inode: 9, Unsaid: ipam.Now().Boottime}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n := Unplugged(ports{there: map[string]bool{"port1": true}})(l); n.HostInterface != "" || n.Netns != "" {
+			if n := UnrecordedPlumbing(ports{there: map[string]bool{"port1": true}})(l); n.HostInterface != "" || n.Netns != "" {
 				t.Errorf("%+v", n)
 			}
 		})

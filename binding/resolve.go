@@ -1,0 +1,149 @@
+package binding
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/workload"
+)
+
+// resolved returns a binding with its names resolved: it adds the index of the link and the inode of
+// the namespace that have these names now, and whether none of them is on a bridge. Where the kernel does
+// not answer in time, the bind goes on without, and Plug.Unsaid has the time of the first try: passes
+// resolve the names later, see [UnrecordedPlumbing].
+func resolved(ctx context.Context, k Kernel, n ipam.Binding) ipam.Binding {
+	index, inode, err := k.PlugOf(ctx, n.HostInterface, n.Netns)
+	now := ipam.Now()
+	is := ipam.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	if err != nil {
+		is.Unsaid = cmp.Or(n.Plug.Unsaid, now.Boottime)
+	}
+	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
+		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
+	}
+	if is.Link() != 0 {
+		is.At = now.Boottime
+	}
+	n.Plug = is // a boot without an index or an inode says that they were looked for
+	return n
+}
+
+// resolvedFor is resolved for a bind by the owner of some leases. It also sets Takes where the bind takes
+// a link back: one of these leases records it, and a lease of another sandbox has recorded it since.
+func (b *Book) resolvedFor(ctx context.Context, n ipam.Binding, leases ...*ipam.Lease) ipam.Binding {
+	n = resolved(ctx, b.Kernel, n)
+	for _, l := range leases {
+		if l == nil || n.Plug.Index == 0 || l.Plug.Index != n.Plug.Index || !l.Plug.OfBoot(n.Plug.Boot) { // so it is with most: they are bound once
+			continue
+		}
+		all, _ := b.Leases()
+		recorded := workload.RecordedBy(all, n.Plug.Boot)
+		if !recorded.Has(l, n.Plug.Index, n.HostInterface) {
+			// At orders the leases that record one link. On a virtual machine that was restored from a
+			// snapshot the clock goes back within the same boot, so the time alone could lie before theirs.
+			n.Takes, n.Plug.At = true, max(n.Plug.At, recorded.Last(n.Plug.Index)+1)
+		}
+	}
+	return n
+}
+
+// onBridge looks for what a binding names on the bridges: its host interface as a port or, where it names
+// none, a port that leads into its namespace, whose index is behind. unseen is true where there is none, or
+// the kernel does not answer. It is not asked of a binding with containers: those are seen by the runtime.
+func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behind int, unseen bool) {
+	if n.HostInterface != "" {
+		is, err := k.IsPort(ctx, n.HostInterface, 0)
+		return 0, !is || err != nil
+	}
+	if inode == 0 {
+		return 0, true
+	}
+	into := k.PortsInto(ctx, census.Namespace{Path: n.Netns, Inode: inode})[0]
+	if into.Err != nil || len(into.Ports) == 0 {
+		return 0, true
+	}
+	return into.Ports[0], false
+}
+
+// askAgainFor is how long after a bind passes try to resolve names that the kernel did not resolve then. After
+// a longer time another sandbox may have them.
+const askAgainFor = time.Minute
+
+// UnrecordedPlumbing returns a function for [reconciler.Config], which returns the names of a lease's
+// plumbing that exist now, and whose link or namespace the lease does not record: the link was made after the
+// bind, the machine was booted since, or the kernel did not resolve the names at the bind, a moment ago. The
+// reconciler binds the lease to them, and [ResolvingBook] resolves them then.
+//
+// It leaves out a link that was made anew under the name of a recorded one: that may be another sandbox's, and
+// only a bind by the owner says otherwise. Until then the name keeps the lease from ending, and the lease has
+// no rules.
+//
+// Seen is set with a port that is there now, even if it goes before it is recorded: else a
+// lease whose sandbox was on the bridge would count as never seen, and not end by itself.
+func UnrecordedPlumbing(k Kernel) func(*ipam.Lease) ipam.Binding {
+	boot := ipam.Now().BootID
+	return func(l *ipam.Lease) (n ipam.Binding) {
+		known := l.Plug
+		if !known.OfBoot(boot) {
+			known = ipam.Plug{}
+		}
+		unsaid := known.Unsaid != 0 && ipam.Now().Boottime-known.Unsaid < askAgainFor
+		if !unsaid && (l.HostInterface == "" || known.Index != 0 && !known.Unseen) {
+			return n // so it is with most leases: the ports are not listed for them
+		}
+		there := l.HostInterface != "" && k.PortNames()[l.HostInterface]
+		if unsaid {
+			n.Plug.Unsaid = known.Unsaid
+			if known.Index == 0 {
+				n.HostInterface, n.Seen = l.HostInterface, there
+			}
+			if known.Inode == 0 {
+				n.Netns = l.Netns
+			}
+			return n
+		}
+		if !there {
+			return n
+		}
+		n.HostInterface, n.Seen = l.HostInterface, true
+		if known.Inode == 0 {
+			n.Netns = l.Netns
+		}
+		return n
+	}
+}
+
+// ResolvingBook is the book as the reconciler writes binds and adoptions to it: with their names
+// resolved.
+type ResolvingBook struct {
+	reconciler.Book
+	Kernel Kernel
+	Rules  Rules // nil: none are kept
+}
+
+// Adopt is [netdb.Book.Adopt], with the names resolved.
+func (b ResolvingBook) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
+	a.Binding = resolved(ctx, b.Kernel, a.Binding)
+	l, err := b.Book.Adopt(ctx, who, a)
+	b.awaitRules(ctx, l, err)
+	return l, err
+}
+
+// Bind is [netdb.Book.Bind], with the names resolved.
+func (b ResolvingBook) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {
+	l, err := b.Book.Bind(ctx, who, id, ifRev, resolved(ctx, b.Kernel, n))
+	b.awaitRules(ctx, l, err)
+	return l, err
+}
+
+// awaitRules waits for the rules of what was bound. If they cannot be made, the bind stands: *enforce.Keeper
+// reports that, and tries again.
+func (b ResolvingBook) awaitRules(ctx context.Context, l *ipam.Lease, err error) {
+	if err == nil {
+		_ = awaitRules(ctx, b.Rules, l)
+	}
+}
