@@ -14,7 +14,7 @@ import (
 // another address and not the conflicted one again; a bound one is held and
 // reported: it is not taken from a sandbox that may be running on a guess.
 func (c *call) held(ctx context.Context, p *ipam.Pool) (*ipam.Lease, error) {
-	l, ok := c.Book.Held(c.owner(p))
+	l, ok := c.Book.OpenLease(c.owner(p))
 	if !ok {
 		return nil, nil
 	}

@@ -73,7 +73,7 @@ func TestF18SilenceOfBefore(t *testing.T) {
 			if l, ok := a.Book.At(first); !ok || l.State != ipam.Quarantined && l.State != ipam.Releasing {
 				t.Errorf("it is %+v", l)
 			}
-			if l, ok := a.Book.Held(ipam.Owner{PoolUID: r.Leases[0].PoolUID, UID: "a", Interface: "eth0"}); !ok || l.Addr != second {
+			if l, ok := a.Book.OpenLease(ipam.Owner{PoolUID: r.Leases[0].PoolUID, UID: "a", Interface: "eth0"}); !ok || l.Addr != second {
 				t.Errorf("the sandbox holds %+v", l)
 			}
 		})

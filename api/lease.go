@@ -133,9 +133,9 @@ type Blocker struct {
 	Detail string `json:"detail"`
 }
 
-// CancelRequest leaves a tombstone: attempts up to this one of this sandbox
-// are refused for an hour, also those that arrive later. An open lease of
-// such an attempt is released.
+// CancelRequest has the attempts of a sandbox up to this one refused for an hour, or what
+// allocation.tombstone says: also those that arrive later. What is recorded of that is a
+// tombstone. An open lease of such an attempt is released.
 type CancelRequest struct {
 	UID     string `json:"uid"`
 	Attempt int64  `json:"attempt"`

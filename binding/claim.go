@@ -61,7 +61,7 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		return nil, "", &ipam.FieldError{Field: "family", Reason: "a warm slot has one address; ask for v4 or v6, or for no slot"}
 	}
 	p := pools[0]
-	if _, held := g.Book.Held(ipam.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
+	if _, held := g.Book.OpenLease(ipam.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
 		return g.held(ctx, r)
 	}
 	if p.Warm == nil {

@@ -25,12 +25,11 @@ var (
 	// ErrCools means that the address was given while it cooled: it has to be
 	// released and to cool anew, and is not free at once.
 	ErrCools = fmt.Errorf("%w: its address still has to cool", ErrState)
-	// ErrCancelled means that a tombstone of this attempt came first. Try
-	// again with a higher attempt.
+	// ErrCancelled means that this attempt was cancelled before its allocate
+	// arrived. Try again with a higher attempt.
 	ErrCancelled = errors.New("attempt was cancelled")
-	// ErrTombstones means that as many cancelled attempts stand as the book
-	// keeps. None of them is given up for one more; ask again when some have
-	// ended.
+	// ErrTombstones means that the book keeps as many cancelled attempts as it
+	// has room for. None is dropped before its time; cancel again later.
 	ErrTombstones = errors.New("too many cancelled attempts stand")
 	// ErrTaken means that the address has an owner.
 	ErrTaken = errors.New("address is taken")

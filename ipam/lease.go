@@ -42,7 +42,7 @@ type Lease struct {
 	Reason   string          // of the last change
 	Cut      Cut             // of a lease that was given while its address cooled; "" of any other
 	Hold     string          // an operator's words, when only an operator ends the quarantine
-	Cooled   int64           // of a row that was taken over, the revision that made it cool; 0 of any other: see [Lease.CooledAt]
+	Cooled   int64           // of a row that its pool took over from a removed pool, the revision at which it began to cool there; 0 of any other: see [Lease.CoolingRev]
 }
 
 // Owner returns the lease's owner.
@@ -55,9 +55,9 @@ func (l *Lease) Former() bool {
 	return l.State == Quarantined && l.Reason == Rebuilt && l.Sandbox != ""
 }
 
-// CooledAt is, of a row that cools, the revision that made it so: that of its last change, or
-// one in a pool that was removed. In this order addresses are given again.
-func (l *Lease) CooledAt() int64 { return cmp.Or(l.Cooled, l.Rev) }
+// CoolingRev is, of a row that cools, the revision at which it began to cool: that of its last change or,
+// if it began in a pool that was removed, Cooled. In this order addresses are given again.
+func (l *Lease) CoolingRev() int64 { return cmp.Or(l.Cooled, l.Rev) }
 
 // A delegated prefix is leased as one address is: its row's address is the first one, and
 // no other row lies in it, in whatever state.

@@ -199,7 +199,7 @@ func TestR1AdoptionByWhatTheBookKnows(t *testing.T) {
 			if at, ok := b.At(a.Addr); !ok || at.ID != got.ID || b.Rev() != rev+1 {
 				t.Errorf("the row is %+v after %d revisions", at, b.Rev()-rev)
 			}
-			if held, ok := b.Held(got.Owner()); !ok || held.ID != got.ID {
+			if held, ok := b.OpenLease(got.Owner()); !ok || held.ID != got.ID {
 				t.Errorf("its owner holds %+v", held)
 			}
 			if a.Rev == 0 {

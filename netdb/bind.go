@@ -94,7 +94,7 @@ func (t *tx) bind(who ipam.Who, l *ipam.Lease, ifRev int64, n ipam.Binding) (*ip
 	if err := recordBinding(&now, n); err != nil {
 		return nil, err
 	}
-	if has := t.HostNamed(n.HostInterface); has != nil && index.LinkOf(has) != (index.Link{UID: l.UID, Interface: l.Interface}) {
+	if has := t.HostNamed(n.HostInterface); has != nil && index.InterfaceOf(has) != (index.SandboxInterface{UID: l.UID, Interface: l.Interface}) {
 		return nil, fmt.Errorf("bind %s to host interface %s: %w: sandbox uid %q leased that name for %s", l.Addr, n.HostInterface, ipam.ErrNameTaken, has.UID, has.Interface)
 	}
 	if l.State == ipam.Reserved {

@@ -99,7 +99,7 @@ func TestF10CancelsAlonePrune(t *testing.T) {
 func TestG12TombstonesAreBounded(t *testing.T) {
 	const most = 50
 	c, path := NewClock(), filepath.Join(t.TempDir(), "book.db")
-	opts := netdb.FewTombs(Options(), most)
+	opts := netdb.FewTombstones(Options(), most)
 	opts.Now = c.Now
 	b := OpenAt(t, path, opts)
 	cancel := func(uid string, attempt int64, want error) {
@@ -140,7 +140,7 @@ func TestG12TombstonesAreBounded(t *testing.T) {
 // and is refused; the attempt is not, and what was acknowledged stands.
 func TestG12FullTombstonesDoNotKeepLeases(t *testing.T) {
 	c := NewClock()
-	opts := netdb.FewTombs(Options(), 1)
+	opts := netdb.FewTombstones(Options(), 1)
 	opts.Now = c.Now
 	b := OpenAt(t, filepath.Join(t.TempDir(), "book.db"), opts)
 	Pool(t, b, "default", "10.8.64.0/24")

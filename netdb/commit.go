@@ -172,7 +172,7 @@ func (w *writer) load(ctx context.Context) error {
 // twice by an index that does not know the newest leases.
 func (w *writer) readAnew(why error) {
 	err := group.Safely(func() error {
-		w.opts.meet("read anew")
+		w.opts.failpoint("read anew")
 		return w.load(context.Background())
 	})
 	if err != nil {

@@ -25,16 +25,16 @@ func Forgetful(o Options, most int) Options {
 	return o
 }
 
-// FewTombs returns options of a book that keeps so many tombstones.
-func FewTombs(o Options, most int) Options {
-	o.mostTombs = most
+// FewTombstones returns options of a book that keeps so many tombstones.
+func FewTombstones(o Options, most int) Options {
+	o.mostTombstones = most
 	return o
 }
 
 // Failing returns options of a book whose commits, and whose readers of all rows,
 // call at with each point that they come to: it may panic there, or wait.
 func Failing(o Options, at func(point string)) Options {
-	o.meet = at
+	o.failpoint = at
 	return o
 }
 

@@ -153,24 +153,24 @@ func (b formers) KeepPools(ctx context.Context, who ipam.Who, pools []*ipam.Pool
 		known := make(map[index.PoolKey]*ipam.PoolName)
 		for _, n := range names {
 			if n.Generation >= 0 && (n.Family == 4 || n.Family == 6) {
-				known[index.KeyOfName(&n)] = &n
+				known[index.PoolKeyOfName(&n)] = &n
 			}
 		}
 		for _, p := range pools {
-			n := known[index.KeyOf(&p.PoolSpec)]
+			n := known[index.PoolKeyOf(&p.PoolSpec)]
 			if err := canKeep(&t.View, p); err != nil {
 				leftOut = append(leftOut, fmt.Errorf("pool %s (%s, uid %s): %w", p.Name, p.Prefix, p.UID, err))
 				if n == nil && p.Check() == nil && poolNamed(&t.View, &p.PoolSpec) == nil {
 					n = &ipam.PoolName{Name: p.Name, Family: p.Family()}
-					known[index.KeyOfName(n)] = n
+					known[index.PoolKeyOfName(n)] = n
 				}
 				if n != nil { // what was sent to it stays old, and the configuration may make it
 					n.Generation, n.Configured = max(n.Generation, p.Generation), ""
 				}
 				continue
 			}
-			delete(known, index.KeyOf(&p.PoolSpec))
-			t.Stage(index.Step{Pool: p, Name: n, Change: t.poolChange(who, p)})
+			delete(known, index.PoolKeyOf(&p.PoolSpec))
+			t.Stage(index.Step{Pool: p, PoolName: n, Change: t.poolChange(who, p)})
 		}
 		for _, n := range known {
 			t.stageName(who, n)
@@ -213,7 +213,7 @@ func (b formers) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName
 		return err
 	}
 	_, err := change(ctx, b.w, func(t *tx) (*ipam.Lease, error) {
-		rows := t.RowsOf(index.LinkOf(&n))
+		rows := t.RowsOfInterface(index.InterfaceOf(&n))
 		if len(rows) == 0 {
 			return nil, fmt.Errorf("host interface name %s: %w: sandbox uid %q has no address for %s", n.Name, ipam.ErrNotFound, n.UID, n.Interface)
 		}
@@ -228,7 +228,7 @@ func (b formers) KeepHostName(ctx context.Context, who ipam.Who, n ipam.HostName
 		}
 		now, err := t.move(who, l, *l, evidence)
 		if err == nil {
-			t.Rename(given, nil)
+			t.SetHostNames(given, nil)
 		}
 		return now, err
 	})

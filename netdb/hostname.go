@@ -20,7 +20,7 @@ func nameLink(v *index.View, l *ipam.Lease, n Naming) (*ipam.HostName, error) {
 	if n.Want == "" {
 		return nil, nil
 	}
-	if has := v.HostNameOf(index.Link{UID: l.UID, Interface: l.Interface}); has != nil {
+	if has := v.HostNameOf(index.SandboxInterface{UID: l.UID, Interface: l.Interface}); has != nil {
 		if !ipam.FitsHostName(n.Want, has.Name) {
 			return nil, fmt.Errorf("host interface name %s: %w: sandbox %q has %s for %s", n.Want, ipam.ErrState, l.Sandbox, has.Name, l.Interface)
 		}
@@ -44,12 +44,12 @@ const (
 
 // writeNames stores what a step does to names.
 func (s *store) writeNames(st *index.Step) error {
-	if n := st.Unnamed; n != nil {
+	if n := st.HostNameEnded; n != nil {
 		if _, err := s.sql.endHostName.Exec(st.Change.Rev, n.Name, n.Rev); err != nil {
 			return s.Classify("end interface name "+n.Name, err)
 		}
 	}
-	if n := st.Named; n != nil {
+	if n := st.HostNameGiven; n != nil {
 		if _, err := s.sql.insertHostName.Exec(n.Rev, n.Name, n.UID, n.Interface); err != nil {
 			return s.Classify("store interface name "+n.Name, err)
 		}

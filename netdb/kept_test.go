@@ -184,7 +184,7 @@ func TestAReservationOverALiveLeaseTakesNothing(t *testing.T) {
 	Check(t, b)
 	_, err = takeKept(b, p, "db", "db", "eth0")
 	wantErr(t, err, ipam.ErrTaken)
-	if l, ok := b.Held(other.Owner()); !ok || l.ID != other.ID {
+	if l, ok := b.OpenLease(other.Owner()); !ok || l.ID != other.ID {
 		t.Errorf("its holder has %v", l)
 	}
 	cools := Cool(t, b, other)

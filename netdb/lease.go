@@ -28,7 +28,7 @@ func (b leases) Name(ctx context.Context, who ipam.Who, id string, n Naming) (*i
 		}
 		now, err := t.move(who, l, *l, nil)
 		if err == nil {
-			t.Rename(given, nil)
+			t.SetHostNames(given, nil)
 		}
 		return now, err
 	})

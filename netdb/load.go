@@ -32,7 +32,7 @@ func (s *store) readIndex(ctx context.Context, q sqlite.Querier) (*index.Index, 
 		{`SELECT ` + leaseColumns + ` FROM leases`, l.lease},
 		{`SELECT ` + withheldColumns + ` FROM withheld`, l.withheld},
 		{readPoolNames, l.name},
-		{readTombs, l.tomb},
+		{readTombstones, l.tomb},
 		{readHostNames, l.hostName},
 		{readSleeps, l.sleep},
 		{readSlots, l.slot},
@@ -73,7 +73,7 @@ func (l loading) lease(s sqlite.Scanner) error {
 }
 
 func (l loading) tomb(s sqlite.Scanner) error {
-	uid, t, err := scanTomb(s)
+	uid, t, err := scanTombstone(s)
 	if err == nil {
 		l.Tombstone(uid, t)
 	}
@@ -160,7 +160,7 @@ func (l loading) given(s sqlite.Scanner) error {
 		return err
 	}
 	if a, _, err := ipam.ParseText(addr); err == nil {
-		l.Given(uid, a)
+		l.LastGiven(uid, a)
 	}
 	return nil
 }
@@ -321,8 +321,8 @@ func (v Version) Cancelled() Table[CancelledAttempt] {
 	if v.Old {
 		return Table[CancelledAttempt]{}
 	}
-	return Table[CancelledAttempt]{"tombstones", readTombs, "uid", func(s sqlite.Scanner) (CancelledAttempt, error) {
-		uid, t, err := scanTomb(s)
+	return Table[CancelledAttempt]{"tombstones", readTombstones, "uid", func(s sqlite.Scanner) (CancelledAttempt, error) {
+		uid, t, err := scanTombstone(s)
 		return CancelledAttempt{uid, t.Attempt, t.At}, err
 	}}
 }

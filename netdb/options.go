@@ -39,20 +39,20 @@ type Options struct {
 	// are answered. The next commit waits for it, so it must not wait. May be nil.
 	OnCommit func(took time.Duration, batch int)
 
-	schema    []migrations.Migration // the steps to this build's; nil: all there are. A test has more
-	mostFreed int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
-	mostTombs int                    // how many tombstones the book keeps; 0: enough. A test has fewer
-	meet      func(point string)     // called at the points of a commit that a test fails; nil: nothing
+	schema         []migrations.Migration // the steps to this build's; nil: all there are. A test has more
+	mostFreed      int                    // what a pool's queue of freed addresses has room for; 0: enough. A test has less
+	mostTombstones int                    // how many tombstones the book keeps; 0: enough. A test has fewer
+	failpoint      func(point string)     // called at named points of a commit, for a test to fail or to wait there; nil: nothing
 }
 
 func (o *Options) check() error {
 	if o.Now == nil {
 		o.Now = ipam.Now
 	}
-	if o.meet == nil {
-		o.meet = func(string) {}
+	if o.failpoint == nil {
+		o.failpoint = func(string) {}
 	}
-	o.mostTombs = cmp.Or(o.mostTombs, MaxTombstones)
+	o.mostTombstones = cmp.Or(o.mostTombstones, MaxTombstones)
 	if o.schema == nil {
 		o.schema = migrations.All()
 	}
@@ -75,5 +75,5 @@ func (o *Options) check() error {
 
 // index is what the index of a book needs of them.
 func (o *Options) index() *index.Options {
-	return &index.Options{QuarantineShare: o.QuarantineShare, MostFreed: cmp.Or(o.mostFreed, index.MostFreed), Meet: o.meet}
+	return &index.Options{QuarantineShare: o.QuarantineShare, MostFreed: cmp.Or(o.mostFreed, index.MostFreed), Failpoint: o.failpoint}
 }

@@ -63,7 +63,7 @@ func (t *tx) setPool(who ipam.Who, c PoolChange) (*ipam.PoolOutcome, error) {
 	if plan.Was == nil {
 		who.Reason = ipam.PoolCreated
 	}
-	t.Stage(index.Step{Pool: plan.Pool, Name: c.name, Change: t.poolChange(who, plan.Pool)})
+	t.Stage(index.Step{Pool: plan.Pool, PoolName: c.name, Change: t.poolChange(who, plan.Pool)})
 	plan.Rev = t.Rev()
 	for _, w := range plan.taken {
 		if err := t.takeOver(who, plan.Pool, w); err != nil {
@@ -166,7 +166,7 @@ func (b pools) RemovePool(ctx context.Context, who ipam.Who, uid string, force b
 			return nil, err
 		}
 		// In the order of their release: so what cooled is given again.
-		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y ipam.LeaseEffect) int { return cmp.Compare(x.Lease.CooledAt(), y.Lease.CooledAt()) }) {
+		for _, e := range slices.SortedFunc(slices.Values(plan.Effects), func(x, y ipam.LeaseEffect) int { return cmp.Compare(x.Lease.CoolingRev(), y.Lease.CoolingRev()) }) {
 			if err := t.purge(who, e); err != nil {
 				return nil, err
 			}
@@ -175,7 +175,7 @@ func (b pools) RemovePool(ctx context.Context, who ipam.Who, uid string, force b
 		pool := plan.Was
 		kept := t.PoolName(&pool.PoolSpec)
 		kept.Generation = pool.Generation
-		t.Stage(index.Step{Pool: pool, Removed: true, Name: &kept, Change: t.poolChange(who, pool)})
+		t.Stage(index.Step{Pool: pool, PoolRemoved: true, PoolName: &kept, Change: t.poolChange(who, pool)})
 		plan.Rev = t.Rev()
 		return outcomeOf(plan), nil
 	})
@@ -226,7 +226,7 @@ func (b pools) Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpe
 			left = refused
 		}
 		for key, n := range t.PoolNames() {
-			named := slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return index.KeyOf(&s) == key })
+			named := slices.ContainsFunc(specs, func(s ipam.PoolSpec) bool { return index.PoolKeyOf(&s) == key })
 			if !named && n.Configured != "" && !strings.HasPrefix(n.Configured, unnamed) {
 				n.Configured = unnamed + n.Configured
 				t.stageName(who, &n)
@@ -255,7 +255,7 @@ func (t *tx) stageName(who ipam.Who, n *ipam.PoolName) {
 	who.Reason = ipam.PoolConfigured
 	c := t.change(ipam.OfPool, who)
 	c.Pool = n.Name
-	t.Stage(index.Step{Name: n, Change: c})
+	t.Stage(index.Step{PoolName: n, Change: c})
 }
 
 // Unconfigured returns the pools that the configuration has given up: they stay, and are

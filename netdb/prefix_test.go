@@ -336,7 +336,7 @@ func TestD5AWishedPrefix(t *testing.T) {
 	if err != nil || l.Text() != "10.8.64.32/28" {
 		t.Fatal(l, err)
 	}
-	if held, ok := b.Held(o); !ok || held != l {
+	if held, ok := b.OpenLease(o); !ok || held != l {
 		t.Error(held)
 	}
 	Cool(t, b, l)

@@ -156,7 +156,7 @@ func (t *tx) purge(who ipam.Who, e ipam.LeaseEffect) (err error) {
 		}
 	}
 	if l.State == ipam.Cooling {
-		w.State, w.Rev = ipam.Cooling, l.CooledAt()
+		w.State, w.Rev = ipam.Cooling, l.CoolingRev()
 	} else if l, err = t.setState(who, l, ipam.Cooling, nil); err != nil {
 		return err
 	}

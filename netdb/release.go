@@ -184,19 +184,19 @@ func (b releases) Free(ctx context.Context, who ipam.Who, rested []*ipam.Lease, 
 	})
 }
 
-// MaxTombstones bounds the tombstones that the book keeps in its file and in memory,
-// with their uids and what finds them some tens of MiB at most: each stands for
-// [Options.Tombstone], and a caller that cancels without end makes thousands a
-// second.
+// MaxTombstones bounds the tombstones that the book keeps, in its file and in memory: some tens of
+// MiB at most, with the maps that find them. Each is kept for [Options.Tombstone], and a caller that
+// cancels without end makes thousands a second.
 const MaxTombstones = 1 << 16
 
-// Cancel leaves a tombstone: attempts of the sandbox uid up to this one are
-// refused while it stands, also those whose Allocate arrives later. Open
-// leases of such attempts are released; they come back. Where the tombstone
-// stands already and no lease is open, nothing is written. One more than
-// [MaxTombstones] is [ipam.ErrTombstones]: a tombstone that was acknowledged stands for its
-// time. The open leases are released all the same and come back beside that error, so
-// that a caller that ends what it has by cancelling never keeps it.
+// Cancel refuses all attempts of a sandbox uid up to this one for [Options.Tombstone], also those
+// whose Allocate arrives later, and records that as a tombstone: see [index.Tombstone]. It releases
+// the open leases of such attempts, and returns them. Where the uid has that tombstone already and
+// no lease is open, nothing is written.
+//
+// If the book has [MaxTombstones], the error is [ipam.ErrTombstones]: none is dropped before its
+// time for another one. The open leases are released all the same, and returned beside the error, so
+// that a caller which gives its leases up by cancelling does not keep them.
 func (b releases) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int64) ([]*ipam.Lease, error) {
 	if err := ipam.CheckName("uid", uid); err != nil {
 		return nil, err
@@ -208,12 +208,12 @@ func (b releases) Cancel(ctx context.Context, who ipam.Who, uid string, attempt 
 	out, err := change(ctx, b.w, func(t *tx) (out []*ipam.Lease, err error) {
 		full = nil
 		if old := t.Tombstone(uid); old.Attempt < attempt || t.now.Since(old.At) >= t.opts.Tombstone {
-			if old.Attempt == 0 && t.tombsFull() {
-				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ipam.ErrTombstones, t.opts.mostTombs)
+			if old.Attempt == 0 && t.tombstonesFull() {
+				full = fmt.Errorf("cancel sandbox %q: %w: %d", uid, ipam.ErrTombstones, t.opts.mostTombstones)
 			} else {
 				c := t.change(ipam.OfAttempt, who)
 				c.UID, c.Attempt, c.From, c.To = uid, attempt, ipam.Free, ipam.Cancelled
-				t.Stage(index.Step{Tomb: uid, Stone: index.Tombstone{Attempt: attempt, Rev: c.Rev, At: t.now}, Change: c})
+				t.Stage(index.Step{TombstoneUID: uid, Tombstone: index.Tombstone{Attempt: attempt, Rev: c.Rev, At: t.now}, Change: c})
 			}
 		}
 		for _, l := range t.OpenOf(uid) {
@@ -234,30 +234,30 @@ func (b releases) Cancel(ctx context.Context, who ipam.Who, uid string, attempt 
 	return out, full
 }
 
-// tombsFull reports that one more tombstone is too many. One that stands no
-// longer is pruned behind the changes to come, and keeps no room meanwhile.
-func (t *tx) tombsFull() bool {
+// tombstonesFull reports that there is no room for one more tombstone. If the oldest is over its time
+// there is room: it is pruned by a later commit.
+func (t *tx) tombstonesFull() bool {
 	n, oldest := t.Tombstones()
-	return n >= t.opts.mostTombs && (oldest.Attempt == 0 || t.now.Since(oldest.At) < t.opts.Tombstone)
+	return n >= t.opts.mostTombstones && (oldest.Attempt == 0 || t.now.Since(oldest.At) < t.opts.Tombstone)
 }
 
-// cancelled reports that a tombstone of an attempt, or of a later one, stands.
+// cancelled reports whether a tombstone refuses an attempt.
 func (t *tx) cancelled(uid string, attempt int64) bool {
 	stone := t.Tombstone(uid)
 	return stone.Attempt >= attempt && t.now.Since(stone.At) < t.opts.Tombstone
 }
 
 const (
-	readTombs  = `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`
-	upsertTomb = `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+	readTombstones  = `SELECT uid, attempt, rev, wall, boottime, boot_id FROM tombstones`
+	upsertTombstone = `INSERT INTO tombstones (uid, attempt, rev, wall, boottime, boot_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 		ON CONFLICT (uid) DO UPDATE SET (attempt, rev, wall, boottime, boot_id) = (?2, ?3, ?4, ?5, ?6)`
 )
 
-func tombRow(uid string, t index.Tombstone) []any {
+func tombstoneRow(uid string, t index.Tombstone) []any {
 	return []any{uid, t.Attempt, t.Rev, t.At.Wall.UnixNano(), int64(t.At.Boottime), t.At.BootID}
 }
 
-func scanTomb(s sqlite.Scanner) (uid string, t index.Tombstone, err error) {
+func scanTombstone(s sqlite.Scanner) (uid string, t index.Tombstone, err error) {
 	var wall, boot int64
 	err = s.Scan(&uid, &t.Attempt, &t.Rev, &wall, &boot, &t.At.BootID)
 	t.At.Wall, t.At.Boottime = time.Unix(0, wall), time.Duration(boot)

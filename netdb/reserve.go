@@ -103,7 +103,7 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 	if held := t.Open(now.Owner()); held != nil {
 		return nil, &ipam.OwnedError{Lease: held}
 	}
-	old, ends, err := t.Still(r.Candidate)
+	old, ends, err := t.RowsFor(r.Candidate)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (t *tx) reserve(who ipam.Who, r Reservation) (*ipam.Lease, error) {
 	}
 	l, err := t.move(who, old, now, r.Evidence)
 	if err == nil && given != nil {
-		t.Rename(given, nil)
+		t.SetHostNames(given, nil)
 	}
 	if err == nil && r.Slot != nil {
 		err = t.reserveSlot(l, r.Slot)

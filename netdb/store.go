@@ -28,16 +28,16 @@ type store struct {
 
 func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) }
 
-// writeBeside stores what a step does to a table beside the leases. what names a row of it.
-func writeBeside[T any](s *store, b index.Beside[T], what string, upsert, end *sql.Stmt, columns func(*T) []any) error {
-	if b.Ended != "" {
-		if _, err := end.Exec(b.Ended); err != nil {
-			return s.Classify("end the "+what+" of "+b.Ended, err)
+// writeLeaseRow stores what a step does to a table beside the leases. what names a row of it.
+func writeLeaseRow[T any](s *store, b index.LeaseRow[T], what string, upsert, end *sql.Stmt, columns func(*T) []any) error {
+	if b.EndedLeaseID != "" {
+		if _, err := end.Exec(b.EndedLeaseID); err != nil {
+			return s.Classify("end the "+what+" of "+b.EndedLeaseID, err)
 		}
 	}
 	if b.Row != nil {
 		if _, err := upsert.Exec(columns(b.Row)...); err != nil {
-			return s.Classify("store the "+what+" of "+b.Lease, err)
+			return s.Classify("store the "+what+" of "+b.LeaseID, err)
 		}
 	}
 	return nil
@@ -48,7 +48,7 @@ func writeBeside[T any](s *store, b index.Beside[T], what string, upsert, end *s
 type statements struct {
 	begin, commit, rollback                                               *sql.Stmt
 	insertLease, updateLease, replaceLease, deleteLease                   *sql.Stmt
-	insertChange, upsertPool, upsertTomb, pruneRows, pruneTombs           *sql.Stmt
+	insertChange, upsertPool, upsertTombstone, pruneRows, pruneTombstones *sql.Stmt
 	removePool, upsertName, withhold, unwithhold                          *sql.Stmt
 	noteRuntime, takeOver, touch, untouch                                 *sql.Stmt
 	insertHostName, endHostName, pruneHostNames, upsertSleep, deleteSleep *sql.Stmt
@@ -62,33 +62,33 @@ func (o *opening) prepare(ctx context.Context) error {
 		return nil
 	}
 	for stmt, text := range map[**sql.Stmt]string{
-		&o.sql.begin:          `BEGIN IMMEDIATE`,
-		&o.sql.commit:         `COMMIT`,
-		&o.sql.rollback:       `ROLLBACK`,
-		&o.sql.insertLease:    insertLease,
-		&o.sql.updateLease:    updateLease,
-		&o.sql.replaceLease:   replaceLease,
-		&o.sql.deleteLease:    deleteLease,
-		&o.sql.insertChange:   insertChange,
-		&o.sql.upsertPool:     upsertPool,
-		&o.sql.upsertTomb:     upsertTomb,
-		&o.sql.removePool:     `DELETE FROM pools WHERE uid = ?1`,
-		&o.sql.upsertName:     upsertPoolName,
-		&o.sql.withhold:       insertWithheld,
-		&o.sql.unwithhold:     `DELETE FROM withheld WHERE ip = ?1`,
-		&o.sql.pruneRows:      `DELETE FROM changes WHERE rev <= ?1`,
-		&o.sql.pruneTombs:     `DELETE FROM tombstones WHERE uid = ?1`,
-		&o.sql.noteRuntime:    `UPDATE book SET runtime_id = ?1`,
-		&o.sql.takeOver:       `UPDATE book SET (epoch, runner_uid, machine_id, boot_id) = (?1, ?2, ?3, ?4)`,
-		&o.sql.touch:          `UPDATE book SET boot_id = boot_id || ' '`,
-		&o.sql.untouch:        `UPDATE book SET boot_id = rtrim(boot_id)`,
-		&o.sql.insertHostName: insertHostName,
-		&o.sql.endHostName:    endHostName,
-		&o.sql.pruneHostNames: pruneHostNames,
-		&o.sql.upsertSleep:    upsertSleep,
-		&o.sql.deleteSleep:    deleteSleep,
-		&o.sql.upsertSlot:     upsertSlot,
-		&o.sql.deleteSlot:     deleteSlot,
+		&o.sql.begin:           `BEGIN IMMEDIATE`,
+		&o.sql.commit:          `COMMIT`,
+		&o.sql.rollback:        `ROLLBACK`,
+		&o.sql.insertLease:     insertLease,
+		&o.sql.updateLease:     updateLease,
+		&o.sql.replaceLease:    replaceLease,
+		&o.sql.deleteLease:     deleteLease,
+		&o.sql.insertChange:    insertChange,
+		&o.sql.upsertPool:      upsertPool,
+		&o.sql.upsertTombstone: upsertTombstone,
+		&o.sql.removePool:      `DELETE FROM pools WHERE uid = ?1`,
+		&o.sql.upsertName:      upsertPoolName,
+		&o.sql.withhold:        insertWithheld,
+		&o.sql.unwithhold:      `DELETE FROM withheld WHERE ip = ?1`,
+		&o.sql.pruneRows:       `DELETE FROM changes WHERE rev <= ?1`,
+		&o.sql.pruneTombstones: `DELETE FROM tombstones WHERE uid = ?1`,
+		&o.sql.noteRuntime:     `UPDATE book SET runtime_id = ?1`,
+		&o.sql.takeOver:        `UPDATE book SET (epoch, runner_uid, machine_id, boot_id) = (?1, ?2, ?3, ?4)`,
+		&o.sql.touch:           `UPDATE book SET boot_id = boot_id || ' '`,
+		&o.sql.untouch:         `UPDATE book SET boot_id = rtrim(boot_id)`,
+		&o.sql.insertHostName:  insertHostName,
+		&o.sql.endHostName:     endHostName,
+		&o.sql.pruneHostNames:  pruneHostNames,
+		&o.sql.upsertSleep:     upsertSleep,
+		&o.sql.deleteSleep:     deleteSleep,
+		&o.sql.upsertSlot:      upsertSlot,
+		&o.sql.deleteSlot:      deleteSlot,
 	} {
 		prepared, err := o.Conn.PrepareContext(ctx, text)
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *store) write(steps []index.Step) error {
 		if err := s.writeStep(&steps[i]); err != nil {
 			return err
 		}
-		s.opts.meet("store")
+		s.opts.failpoint("store")
 	}
 	_, err := s.sql.commit.Exec()
 	return s.Classify("commit", err)
@@ -124,18 +124,18 @@ func (s *store) writeStep(st *index.Step) error {
 	var res sql.Result
 	var err error
 	switch {
-	case st.Removed:
+	case st.PoolRemoved:
 		what = "the end of pool " + st.Pool.Name
 		res, err = s.sql.removePool.Exec(st.Pool.UID)
 	case st.Pool != nil:
 		what = "pool " + st.Pool.Name
 		res, err = s.sql.upsertPool.Exec(poolRow(st.Pool)...)
-	case st.Name != nil:
-		what = "the name of pool " + st.Name.Name
-		res, err = s.sql.upsertName.Exec(poolNameRow(st.Name)...)
-	case st.Tomb != "":
+	case st.PoolName != nil:
+		what = "the name of pool " + st.PoolName.Name
+		res, err = s.sql.upsertName.Exec(poolNameRow(st.PoolName)...)
+	case st.TombstoneUID != "":
 		what = "tombstone"
-		res, err = s.sql.upsertTomb.Exec(tombRow(st.Tomb, st.Stone)...)
+		res, err = s.sql.upsertTombstone.Exec(tombstoneRow(st.TombstoneUID, st.Tombstone)...)
 	case st.Holding != nil:
 		what = "whose it is"
 		res, err = s.sql.takeOver.Exec(st.Holding.Epoch, st.Holding.RunnerUID, st.Holding.MachineID, s.Boot)
@@ -159,8 +159,8 @@ func (s *store) writeStep(st *index.Step) error {
 	if n, err := res.RowsAffected(); err != nil || n != 1 {
 		return fmt.Errorf("store %s: %w: the row is not as it was read", what, ipam.ErrStale)
 	}
-	if st.Pool != nil && st.Name != nil {
-		if _, err := s.sql.upsertName.Exec(poolNameRow(st.Name)...); err != nil {
+	if st.Pool != nil && st.PoolName != nil {
+		if _, err := s.sql.upsertName.Exec(poolNameRow(st.PoolName)...); err != nil {
 			return s.Classify("store the name of "+what, err)
 		}
 	}
@@ -177,10 +177,10 @@ func (s *store) writeStep(st *index.Step) error {
 	if err := s.writeNames(st); err != nil {
 		return err
 	}
-	if err := writeBeside(s, st.Sleep, "sleep", s.sql.upsertSleep, s.sql.deleteSleep, sleepRow); err != nil {
+	if err := writeLeaseRow(s, st.Sleep, "sleep", s.sql.upsertSleep, s.sql.deleteSleep, sleepRow); err != nil {
 		return err
 	}
-	if err := writeBeside(s, st.Slot, "slot", s.sql.upsertSlot, s.sql.deleteSlot, slotRow); err != nil {
+	if err := writeLeaseRow(s, st.Slot, "slot", s.sql.upsertSlot, s.sql.deleteSlot, slotRow); err != nil {
 		return err
 	}
 	_, err = s.sql.insertChange.Exec(changeRow(st.Change, st.Now, s.clock.Uptime())...)

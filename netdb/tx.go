@@ -89,8 +89,8 @@ func (t *tx) recordWith(who ipam.Who, old *ipam.Lease, now ipam.Lease, evidence 
 		s.Now = nil
 	}
 	t.Stage(s)
-	if last := t.LastName(old); last != nil {
-		t.Rename(nil, last)
+	if last := t.HostNameEndedBy(old); last != nil {
+		t.SetHostNames(nil, last)
 	}
 	t.followSleep(old, &now)
 	t.followSlot(old, &now)

@@ -179,7 +179,7 @@ func (u *upkeep) prune() (left bool) {
 // pruneRows is one commit. It returns how many changes it removed, or tombstones
 // if they are more.
 func (u *upkeep) pruneRows(now ipam.Stamp) (n int, err error) {
-	over := u.index.Buried(pruneMost, func(t index.Tombstone) bool { return now.Since(t.At) >= u.opts.Tombstone })
+	over := u.index.TombstonesOver(pruneMost, func(t index.Tombstone) bool { return now.Since(t.At) >= u.opts.Tombstone })
 	if _, err := u.store.sql.begin.Exec(); err != nil {
 		return 0, err
 	}
@@ -188,16 +188,16 @@ func (u *upkeep) pruneRows(now ipam.Stamp) (n int, err error) {
 			return err
 		}
 		for _, uid := range over {
-			if _, err := u.store.sql.pruneTombs.Exec(uid); err != nil {
+			if _, err := u.store.sql.pruneTombstones.Exec(uid); err != nil {
 				return err
 			}
 		}
-		u.opts.meet("prune")
+		u.opts.failpoint("prune")
 		return nil
 	}); err != nil {
 		return 0, err
 	}
-	u.index.Unbury(over)
+	u.index.DropTombstones(over)
 	return max(n, len(over)), nil
 }
 

@@ -17,7 +17,7 @@ import (
 // was confirmed.
 func (r *restorer) after(ctx context.Context) error {
 	// In the order of their release: so they are given again.
-	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	inOrder := slices.SortedFunc(slices.Values(r.old.Leases), func(x, y *ipam.Lease) int { return cmp.Compare(x.CoolingRev(), y.CoolingRev()) })
 	for _, l := range inOrder {
 		row, there := r.At(l.Addr)
 		all := there && has(row.Range(), l.Range())

@@ -159,7 +159,7 @@ func TestMergeKeepsTheOrderOfReuse(t *testing.T) {
 	older, present := record("2 a cooling x, 3 b cooling y"), record("4 c cooling z")
 	older.Leases[0].Rev, older.Leases[0].Cooled, older.Leases[1].Rev, present.Leases[0].Rev = 600, 500, 550, 20
 	m := merge(older, present, "backup")
-	slices.SortFunc(m.Leases, func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	slices.SortFunc(m.Leases, func(x, y *ipam.Lease) int { return cmp.Compare(x.CoolingRev(), y.CoolingRev()) })
 	if got, want := rowsOf(m), "2 a cooling x backup, 3 b cooling y backup, 4 c cooling z book"; got != want {
 		t.Errorf("they are given again as %q, want %q", got, want)
 	}

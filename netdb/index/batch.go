@@ -7,87 +7,89 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A Step is one staged change: the row before and after it, and its record.
+// A Step is one staged change of the book, and the record of it in the history. Most steps change a
+// row; a step that has neither Old nor Now changes one of the other tables.
 type Step struct {
-	Old, Now *ipam.Lease
-	Change   *ipam.Change
-	Pool     *ipam.Pool // a pool made or changed, or removed
-	Removed  bool
-	Name     *ipam.PoolName // what is remembered of a pool's name from now on
-	Withheld *ipam.Withheld // of a row that goes: from now on; of one that comes: no more
-	Tomb     string         // a tombstone set for this uid
-	Stone    Tombstone
-	Runtime  string        // the runtime that was noted
-	Holding  *ipam.Holding // whose the book is from here on
+	Old, Now *ipam.Lease  // the row before and after the change; nil: no row
+	Change   *ipam.Change // the record
 
-	Named, Unnamed *ipam.HostName // given with the change of a lease, and ended by it
-	Sleep          Beside[ipam.Sleep]
-	Slot           Beside[ipam.Slot]
+	Pool        *ipam.Pool // a pool that is made or changed or, with PoolRemoved, removed
+	PoolRemoved bool
+	PoolName    *ipam.PoolName // what is remembered of a pool's name from now on
+	Withheld    *ipam.Withheld // withheld from now on or, with Now, until now
+
+	TombstoneUID string // the sandbox uid that gets a tombstone; "": none
+	Tombstone    Tombstone
+	Runtime      string        // id of the container runtime that is noted; "": none
+	Holding      *ipam.Holding // whose the book is from now on
+
+	HostNameGiven *ipam.HostName // with this change of a lease
+	HostNameEnded *ipam.HostName // likewise
+	Sleep         LeaseRow[ipam.Sleep]
+	Slot          LeaseRow[ipam.Slot]
 }
 
-// A Beside is what a step does to a table whose rows belong to leases, at most one to each,
-// by their ids: the sleeps, and the slots. A row is recorded with a change of its lease, and
-// ends with one.
-type Beside[T any] struct {
-	Ended string // the lease whose row ends first; "": none
-	Lease string // of Row
-	Row   *T     // recorded; nil: none
+// A LeaseRow is what a step does to a table that has at most one row for each lease: sleeps, or slots.
+// Such a row is recorded, and ended, together with a change of its lease.
+type LeaseRow[T any] struct {
+	EndedLeaseID string // the lease whose row ends, before Row is recorded; "": none
+	LeaseID      string // that Row belongs to
+	Row          *T     // recorded; nil: none
 }
 
-// stage makes the staged rows agree, of which nil has ended.
-func (b *Beside[T]) stage(staged map[string]*T) {
-	if b.Ended != "" {
-		staged[b.Ended] = nil
+// stage makes the change in the staged rows, where nil is a row that has ended.
+func (b *LeaseRow[T]) stage(staged map[string]*T) {
+	if b.EndedLeaseID != "" {
+		staged[b.EndedLeaseID] = nil
 	}
 	if b.Row != nil {
-		staged[b.Lease] = b.Row
+		staged[b.LeaseID] = b.Row
 	}
 }
 
-// apply makes the committed rows agree.
-func (b *Beside[T]) apply(rows map[string]*T) {
-	if b.Ended != "" {
-		delete(rows, b.Ended)
+// apply makes the change in the committed rows.
+func (b *LeaseRow[T]) apply(rows map[string]*T) {
+	if b.EndedLeaseID != "" {
+		delete(rows, b.EndedLeaseID)
 	}
 	if b.Row != nil {
-		rows[b.Lease] = b.Row
+		rows[b.LeaseID] = b.Row
 	}
 }
 
-// A Batch is the steps that a commit has staged, and the view of the rows as they leave them.
+// A Batch is the steps that are staged for a commit, and the view of the rows as the steps leave them.
 type Batch struct {
 	View
-	of *Index
+	index *Index
 }
 
-// batchKept is how many steps a batch may have had whose memory is kept for the next one.
+// batchKept is the largest number of steps of a batch whose maps are used again for the next one.
 const batchKept = 1024
 
-// Reset empties the batch for another commit on top of the index. Its memory
-// stays, unless it was a giant's: maps that were made for every request were a
-// third of what a commit allocated.
+// Reset empties the batch, for the next commit on top of the index. It keeps the maps, unless the batch
+// was large: new maps for each request would be a third of what a commit allocates.
 func (b *Batch) Reset() {
 	if len(b.steps) > batchKept {
 		b.View = *newView()
 	}
-	b.is, b.rev, b.runtime = b.of.is, b.of.is.rev, ""
+	b.committed, b.rev, b.runtime = b.index.tables, b.index.tables.rev, ""
 	clear(b.steps)
-	b.steps, b.prefixes = b.steps[:0], b.prefixes[:0]
-	clear(b.leases)
-	clear(b.ids)
-	clear(b.owners)
-	clear(b.tombs)
-	clear(b.pools)
-	clear(b.names)
-	clear(b.withheld)
-	clear(b.hostNames)
-	clear(b.hostNameOf)
-	clear(b.sleeps)
-	clear(b.slots)
+	b.steps, b.prefixRows = b.steps[:0], b.prefixRows[:0]
+	clear(b.rowByAddr)
+	clear(b.rowByID)
+	clear(b.openByOwner)
+	clear(b.tombstoneByUID)
+	clear(b.poolByUID)
+	clear(b.poolNames)
+	clear(b.withheldByAddr)
+	clear(b.hostNameByName)
+	clear(b.hostNameByInterface)
+	clear(b.sleepByLeaseID)
+	clear(b.slotByLeaseID)
 }
 
-// Rewind drops what a request staged before it failed, and leaves the first n
-// steps, which are its neighbours', as they were.
+// Rewind drops the steps of a request that has failed: all but the first n, which are those of
+// earlier requests of the batch.
 func (b *Batch) Rewind(n int) {
 	if len(b.steps) == n {
 		return
@@ -99,7 +101,7 @@ func (b *Batch) Rewind(n int) {
 	}
 }
 
-// Steps are those that are staged.
+// Steps returns the staged steps, in order.
 func (b *Batch) Steps() []Step { return b.steps }
 
 // Stage adds a step.
@@ -108,96 +110,97 @@ func (b *Batch) Stage(s Step) {
 	if s.Change != nil {
 		b.rev = s.Change.Rev
 	}
-	if s.Tomb != "" {
-		b.tombs[s.Tomb] = s.Stone
+	if s.TombstoneUID != "" {
+		b.tombstoneByUID[s.TombstoneUID] = s.Tombstone
 	}
 	if s.Runtime != "" {
 		b.runtime = s.Runtime
 	}
 	switch {
-	case s.Removed:
-		b.pools[s.Pool.UID] = nil
+	case s.PoolRemoved:
+		b.poolByUID[s.Pool.UID] = nil
 	case s.Pool != nil:
-		b.pools[s.Pool.UID] = s.Pool
+		b.poolByUID[s.Pool.UID] = s.Pool
 	}
-	if s.Name != nil {
-		b.names[KeyOfName(s.Name)] = *s.Name
+	if s.PoolName != nil {
+		b.poolNames[PoolKeyOfName(s.PoolName)] = *s.PoolName
 	}
 	if w := s.Withheld; w != nil {
-		if b.withheld[w.Addr] = nil; s.Now == nil {
-			b.withheld[w.Addr] = w
+		if b.withheldByAddr[w.Addr] = nil; s.Now == nil {
+			b.withheldByAddr[w.Addr] = w
 		}
 	}
 	if old := s.Old; old != nil {
-		b.leases[old.Addr] = nil
-		b.ids[old.ID] = nil
+		b.rowByAddr[old.Addr] = nil
+		b.rowByID[old.ID] = nil
 		if old.State.Open() {
-			b.owners[old.Owner()] = nil
+			b.openByOwner[old.Owner()] = nil
 		}
 	}
 	if now := s.Now; now != nil {
-		b.leases[now.Addr] = now
+		b.rowByAddr[now.Addr] = now
 		if now.PrefixLen != 0 {
-			b.prefixes = append(b.prefixes, now)
+			b.prefixRows = append(b.prefixRows, now)
 		}
-		b.ids[now.ID] = now
+		b.rowByID[now.ID] = now
 		if now.State.Open() {
-			b.owners[now.Owner()] = now
+			b.openByOwner[now.Owner()] = now
 		}
 	}
-	b.noteNames(&s)
-	s.Sleep.stage(b.sleeps)
-	s.Slot.stage(b.slots)
+	b.stageHostNames(&s)
+	s.Sleep.stage(b.sleepByLeaseID)
+	s.Slot.stage(b.slotByLeaseID)
 }
 
-func (b *Batch) noteNames(s *Step) {
-	if n := s.Unnamed; n != nil {
-		b.hostNames[n.Name], b.hostNameOf[LinkOf(n)] = nil, nil
+func (b *Batch) stageHostNames(s *Step) {
+	if n := s.HostNameEnded; n != nil {
+		b.hostNameByName[n.Name], b.hostNameByInterface[InterfaceOf(n)] = nil, nil
 	}
-	if n := s.Named; n != nil {
-		b.hostNames[n.Name], b.hostNameOf[LinkOf(n)] = n, n
+	if n := s.HostNameGiven; n != nil {
+		b.hostNameByName[n.Name], b.hostNameByInterface[InterfaceOf(n)] = n, n
 	}
 }
 
-// last is the step that was staged last. What is recorded beside a lease is recorded with it.
+// last is the step that was staged last: a change of a lease, for what is recorded together with one.
 func (b *Batch) last() *Step { return &b.steps[len(b.steps)-1] }
 
-// Rename adds to the last step which host interface name is given with it, or ends.
-func (b *Batch) Rename(given, ended *ipam.HostName) {
+// SetHostNames adds to the last step the host interface names that are given, and ended, with it. A nil
+// leaves what the step has.
+func (b *Batch) SetHostNames(given, ended *ipam.HostName) {
 	s := b.last()
-	s.Named, s.Unnamed = cmp.Or(given, s.Named), cmp.Or(ended, s.Unnamed)
-	b.noteNames(s)
+	s.HostNameGiven, s.HostNameEnded = cmp.Or(given, s.HostNameGiven), cmp.Or(ended, s.HostNameEnded)
+	b.stageHostNames(s)
 }
 
 // SetSleep adds a sleep to the last step, which changed its lease.
 func (b *Batch) SetSleep(sleep ipam.Sleep) {
 	s := b.last()
 	sleep.Rev = s.Change.Rev
-	s.Sleep.Lease, s.Sleep.Row = sleep.LeaseID, &sleep
-	s.Sleep.stage(b.sleeps)
+	s.Sleep.LeaseID, s.Sleep.Row = sleep.LeaseID, &sleep
+	s.Sleep.stage(b.sleepByLeaseID)
 }
 
-// EndSleep has the last step, which changed its lease, end what is recorded of a sleep.
+// EndSleep has the last step, which changed the lease, end its sleep; none is no error.
 func (b *Batch) EndSleep(lease string) {
 	if b.Sleep(lease) == nil {
 		return
 	}
 	s := b.last()
-	s.Sleep.Ended = lease
-	s.Sleep.stage(b.sleeps)
+	s.Sleep.EndedLeaseID = lease
+	s.Sleep.stage(b.sleepByLeaseID)
 }
 
 // SetSlot adds a slot to the last step, which changed its lease.
 func (b *Batch) SetSlot(slot ipam.Slot) {
 	s := b.last()
 	slot.Rev = s.Change.Rev
-	s.Slot.Lease, s.Slot.Row = slot.LeaseID, &slot
-	s.Slot.stage(b.slots)
+	s.Slot.LeaseID, s.Slot.Row = slot.LeaseID, &slot
+	s.Slot.stage(b.slotByLeaseID)
 }
 
-// EndSlot has the last step, which changed its lease, end a slot.
+// EndSlot has the last step, which changed the lease, end its slot.
 func (b *Batch) EndSlot(lease string) {
 	s := b.last()
-	s.Slot.Ended = lease
-	s.Slot.stage(b.slots)
+	s.Slot.EndedLeaseID = lease
+	s.Slot.stage(b.slotByLeaseID)
 }

@@ -29,21 +29,23 @@ const (
 	SlotsHaveLeases    = "slots-have-leases"    // a slot is of a lease that is held: its pool's until it is claimed
 )
 
-// Check walks the invariants of an index, beside another one that was just built from the same
-// book, and calls broken with each that is broken. That leases, pools, sleeps and what is withheld are
-// the same is for the caller to compare, which knows what of them is stored. Check is for the one caller that changes the index, or of
-// a copy: it takes the lock for what is offered only, which changes without a commit.
+// Check compares an index with a fresh one, which was just built from the same book, and calls broken
+// with each invariant that does not hold. It does not compare the contents of leases, pools, sleeps and
+// withheld addresses: the caller does, which knows what of them is stored.
+//
+// The caller is the one that changes the index, or has a copy. Check takes the lock only to read
+// what is offered, which changes without a commit.
 func (x *Index) Check(fresh *Index, broken func(invariant, format string, args ...any)) {
 	c := &comparison{mem: x, fresh: fresh, broken: broken}
 	c.owners()
-	c.tables(x.is, fresh.is)
-	c.beside(fresh.is)
+	c.tables(x.tables, fresh.tables)
+	c.leaseRows(fresh.tables)
 	rows := make(map[string][]ipam.Range) // of each pool; a book may have as many pools as rows
-	for l := range x.is.byAddr.all() {
+	for l := range x.tables.rowByAddr.all() {
 		rows[l.PoolUID] = append(rows[l.PoolUID], l.Range())
 	}
-	for uid, pi := range fresh.is.pools {
-		if m := x.is.pools[uid]; m != nil {
+	for uid, pi := range fresh.tables.poolByUID {
+		if m := x.tables.poolByUID[uid]; m != nil {
 			c.counts(m, pi)
 			c.free(m, rows[uid])
 			c.freed(m, pi)
@@ -64,14 +66,14 @@ func (c *comparison) tables(mem, fresh *tables) {
 	if mem.runtime != fresh.runtime {
 		c.broken(MemoryEqualsTable, "runtime %q in memory, %q in the table", mem.runtime, fresh.runtime)
 	}
-	if !maps.Equal(mem.names, fresh.names) {
-		c.broken(MemoryEqualsTable, "names of pools: %v in memory, %v in the table", mem.names, fresh.names)
+	if !maps.Equal(mem.poolNames, fresh.poolNames) {
+		c.broken(MemoryEqualsTable, "names of pools: %v in memory, %v in the table", mem.poolNames, fresh.poolNames)
 	}
-	if !maps.EqualFunc(mem.tombs, fresh.tombs, func(a, b Tombstone) bool {
+	if !maps.EqualFunc(mem.tombstoneByUID, fresh.tombstoneByUID, func(a, b Tombstone) bool {
 		a.At.Wall, a.At.Mono, b.At.Wall, b.At.Mono = time.Time{}, 0, time.Time{}, 0
 		return a == b
 	}) {
-		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombs, fresh.tombs)
+		c.broken(MemoryEqualsTable, "tombstones: %v in memory, %v in the table", mem.tombstoneByUID, fresh.tombstoneByUID)
 	}
 	if a, b := c.mem.HostNames(), c.fresh.HostNames(); !slices.Equal(a, b) {
 		c.broken(MemoryEqualsTable, "interface names: %v in memory, %v in the table", a, b)
@@ -79,33 +81,33 @@ func (c *comparison) tables(mem, fresh *tables) {
 	if a, b := c.mem.Slots(), c.fresh.Slots(); !slices.EqualFunc(a, b, func(a, b *ipam.Slot) bool { return *a == *b }) {
 		c.broken(MemoryEqualsTable, "slots: %v in memory, %v in the table", a, b)
 	}
-	for uid, pi := range mem.pools {
-		if fresh.pools[uid] == nil {
+	for uid, pi := range mem.poolByUID {
+		if fresh.poolByUID[uid] == nil {
 			c.broken(MemoryEqualsTable, "pool %s is in memory only", pi.pool.Name)
 		}
 	}
-	for uid, pi := range fresh.pools {
-		if mem.pools[uid] == nil {
+	for uid, pi := range fresh.poolByUID {
+		if mem.poolByUID[uid] == nil {
 			c.broken(MemoryEqualsTable, "pool %s is not in memory", pi.pool.Name)
 		}
 	}
 }
 
-// beside looks for what belongs to a lease that is not there, or is in no such state.
-func (c *comparison) beside(x *tables) {
-	for _, n := range x.hostNames {
-		if !slices.ContainsFunc(x.byUID[n.UID], func(l *ipam.Lease) bool { return l.Interface == n.Interface }) && len(x.broken) == 0 {
+// leaseRows looks for names, sleeps and slots whose lease is not there, or not in a state that has them.
+func (c *comparison) leaseRows(x *tables) {
+	for _, n := range x.hostNameByName {
+		if !slices.ContainsFunc(x.rowsBySandboxUID[n.UID], func(l *ipam.Lease) bool { return l.Interface == n.Interface }) && len(x.unreadable) == 0 {
 			c.broken(NamesHaveLeases, "%s is leased to %q for %s, which has no lease", n.Name, n.UID, n.Interface)
 		}
 	}
-	for id := range x.sleeps {
-		if l := x.byID[id]; (l == nil || !l.State.Open()) && len(x.broken) == 0 {
+	for id := range x.sleepByLeaseID {
+		if l := x.rowByID[id]; (l == nil || !l.State.Open()) && len(x.unreadable) == 0 {
 			c.broken(SleepsHaveLeases, "a sleep is recorded of lease %s, which is not open", id)
 		}
 	}
-	for id, s := range x.slots {
-		switch l := x.byID[id]; {
-		case l == nil && len(x.broken) > 0:
+	for id, s := range x.slotByLeaseID {
+		switch l := x.rowByID[id]; {
+		case l == nil && len(x.unreadable) > 0:
 		case l == nil || !l.State.Open() && l.State != ipam.Releasing:
 			c.broken(SlotsHaveLeases, "slot %s is of lease %s, which is not held", s.ID, id)
 		case ipam.IsSlotUID(l.UID) == s.Claimed:
@@ -114,20 +116,20 @@ func (c *comparison) beside(x *tables) {
 	}
 }
 
-// counts compares how many rows there are, and which of them cool.
+// counts compares how many rows of a pool there are, and the queues of those that cool.
 func (c *comparison) counts(m, pi *poolIndex) {
-	if m.outside != pi.outside {
-		c.broken(CountsEqualRecount, "pool %s counts %d outside, there are %d", pi.pool.Name, m.outside, pi.outside)
+	if m.rowsOutside != pi.rowsOutside {
+		c.broken(CountsEqualRecount, "pool %s counts %d outside, there are %d", pi.pool.Name, m.rowsOutside, pi.rowsOutside)
 	}
 	for _, s := range ipam.States() {
-		if m.count[s] != pi.count[s] {
-			c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.count[s], s, pi.count[s])
+		if m.countByState[s] != pi.countByState[s] {
+			c.broken(CountsEqualRecount, "pool %s counts %d %s, there are %d", pi.pool.Name, m.countByState[s], s, pi.countByState[s])
 		}
 	}
-	if got, want := addrsOf(m.cooling.Values()), addrsOf(pi.cooling.Values()); !slices.Equal(got, want) {
+	if got, want := addrsOf(m.coolingByRev.Values()), addrsOf(pi.coolingByRev.Values()); !slices.Equal(got, want) {
 		c.broken(CoolingIsQueued, "pool %s: %v in memory, %v in the table", pi.pool.Name, got, want)
 	}
-	if got, want := addrsOf(m.spent.Values()), addrsOf(pi.spent.Values()); !slices.Equal(got, want) {
+	if got, want := addrsOf(m.coolingOutside.Values()), addrsOf(pi.coolingOutside.Values()); !slices.Equal(got, want) {
 		c.broken(CoolingIsQueued, "pool %s, outside: %v in memory, %v in the table", pi.pool.Name, got, want)
 	}
 }
@@ -139,11 +141,11 @@ func addrsOf(ls []*ipam.Lease) (out []netip.Addr) {
 	return out
 }
 
-// owners looks for rows and pools that a table cannot have.
+// owners looks for rows and pools that contradict each other.
 func (c *comparison) owners() {
-	x := c.fresh.is
-	for i, pi := range x.order {
-		for _, other := range x.order[:i] {
+	x := c.fresh.tables
+	for i, pi := range x.poolsInOrder {
+		for _, other := range x.poolsInOrder[:i] {
 			if pi.pool.Prefix.Overlaps(other.pool.Prefix) {
 				c.broken(PoolsAreApart, "%s of pool %s and %s of pool %s", pi.pool.Prefix, pi.pool.UID, other.pool.Prefix, other.pool.UID)
 			}
@@ -151,7 +153,7 @@ func (c *comparison) owners() {
 	}
 	seen := make(map[ipam.Owner]netip.Addr)
 	var before *ipam.Lease
-	for l := range x.byAddr.all() {
+	for l := range x.rowByAddr.all() {
 		if before != nil && before.Range().Overlaps(l.Range()) {
 			c.broken(PrefixesAreApart, "%s is leased, and %s, too", before.Text(), l.Text())
 		}
@@ -162,23 +164,23 @@ func (c *comparison) owners() {
 			}
 			seen[l.Owner()] = l.Addr
 		}
-		// Outside its own pool a row may be: the pool shrank or moved with it.
-		for _, in := range x.order {
+		// A row may be outside its own pool, which was made smaller or moved, but in no other.
+		for _, in := range x.poolsInOrder {
 			if in.pool.UID != l.PoolUID && in.pool.Prefix.Overlaps(l.Prefix()) {
 				c.broken(AddressInPool, "%s is of pool %s, and in %s of pool %s", l.Text(), l.PoolUID, in.pool.Prefix, in.pool.UID)
 			}
 		}
 	}
-	for a, w := range c.mem.is.withheld {
-		if why := c.mem.is.notWithheld(&w); why != "" {
+	for a, w := range c.mem.tables.withheldByAddr {
+		if why := c.mem.tables.notWithheld(&w); why != "" {
 			c.broken(WithheldHasNoRow, "%s is withheld since pool %s was removed, and %s", a, w.PoolUID, why)
 		}
 	}
 }
 
-// freed compares the queues of freed addresses. Memory may know what was pruned
-// from the history, may have forgotten what was the oldest for a while, and may
-// be offering what the table only has as free.
+// freed compares the queues of freed addresses. Three differences are none: in memory may be what
+// was pruned from the history, the oldest may have been trimmed from the queue in memory, and an address
+// that the fresh index has in its queue may be offered.
 func (c *comparison) freed(mem, fresh *poolIndex) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
@@ -193,8 +195,8 @@ func (c *comparison) freed(mem, fresh *poolIndex) {
 	oldest, _ := mem.freed.First()
 	for f := range fresh.freed.All() {
 		known := at(mem.freed, f)
-		for a, held := range mem.offers {
-			if held == f.Rev || held == 0 {
+		for a, rev := range mem.offers {
+			if rev == f.Rev || rev == 0 {
 				known = append(known, ranges.Between(a, a))
 			}
 		}
@@ -220,8 +222,8 @@ func (c *comparison) freed(mem, fresh *poolIndex) {
 	}
 }
 
-// free compares what is free with what is left of the pool without its rows. It holds the
-// lock for reading: holds change without a commit.
+// free compares what is free with what is left of the pool without its rows. It takes the lock
+// because offers change without a commit.
 func (c *comparison) free(pi *poolIndex, rows []ipam.Range) {
 	c.mem.mu.RLock()
 	defer c.mem.mu.RUnlock()
@@ -251,7 +253,7 @@ func (c *comparison) free(pi *poolIndex, rows []ipam.Range) {
 	for f := range pi.freed.All() {
 		claim(f.Range, "free")
 	}
-	for a := range pi.kept {
+	for a := range pi.freeKept {
 		claim(ranges.Between(a, a), "kept")
 	}
 	for a := range pi.keptFor {

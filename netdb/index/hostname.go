@@ -10,46 +10,45 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A Link is what a host interface name is leased to. An interface has one link, whatever pools its
-// addresses are of.
-type Link struct{ UID, Interface string }
+// A SandboxInterface is one interface of one sandbox: what a host interface name is leased to. It has
+// one link on the host, from however many pools its addresses are.
+type SandboxInterface struct{ UID, Interface string }
 
-// LinkOf returns who has a name.
-func LinkOf(n *ipam.HostName) Link { return Link{n.UID, n.Interface} }
+// InterfaceOf returns the interface that a name is leased to.
+func InterfaceOf(n *ipam.HostName) SandboxInterface { return SandboxInterface{n.UID, n.Interface} }
 
-// holdsName reports whether a row keeps its interface's name: every one but that of a
-// removal that is confirmed.
-func holdsName(l *ipam.Lease) bool { return l.UID != "" && l.State != ipam.Cooling }
+// keepsHostName reports whether a row keeps the host interface name of its interface leased: a row of
+// a sandbox does until it cools, which is when the removal is confirmed.
+func keepsHostName(l *ipam.Lease) bool { return l.UID != "" && l.State != ipam.Cooling }
 
-// setNames makes the tables agree with a step.
-func (x *tables) setNames(s *Step) {
-	if n := s.Unnamed; n != nil {
-		delete(x.hostNames, n.Name)
-		delete(x.hostNameOf, LinkOf(n))
+// applyHostNames makes the change of a step in the tables.
+func (x *tables) applyHostNames(s *Step) {
+	if n := s.HostNameEnded; n != nil {
+		delete(x.hostNameByName, n.Name)
+		delete(x.hostNameByInterface, InterfaceOf(n))
 	}
-	if n := s.Named; n != nil {
-		x.hostNames[n.Name], x.hostNameOf[LinkOf(n)] = n, n
+	if n := s.HostNameGiven; n != nil {
+		x.hostNameByName[n.Name], x.hostNameByInterface[InterfaceOf(n)] = n, n
 	}
 }
 
 // nameTries bounds how many names of a pattern are proposed for one request.
 const nameTries = 100
 
-// Names yields the names that an interface of a sandbox may have for what it wants, a name
-// or a pattern like veth%d: the one that it has; those of links that its leases record;
-// else what is leased to no other. own says of a name that its link is known to be the
-// interface's own; no other name may be given while a link of the host has it. Those of a
-// pattern are other ones each time, so that a name is used again late, and the cost does not
-// depend on how many there are.
+// Names yields the host interface names that an interface of a sandbox may get. want is a name, or a
+// pattern like veth%d. First come names of its own, for which own is true: the one that it has leased, and
+// those of links that its leases record. Then come names that are leased to no interface; such a name
+// must not be given while a link on the host has it. A pattern yields other names at each call, so that a
+// name is used again as late as possible, and the cost does not depend on how many names are leased.
 func (r *Reader) Names(uid, iface, want string) iter.Seq2[string, bool] {
 	return func(yield func(name string, own bool) bool) {
 		r.mu.RLock()
 		var own []string
-		if has := r.is.hostNameOf[Link{uid, iface}]; has != nil {
+		if has := r.tables.hostNameByInterface[SandboxInterface{uid, iface}]; has != nil {
 			own = append(own, has.Name)
 		}
-		for _, l := range r.is.byUID[uid] {
-			if l.Interface == iface && ipam.FitsHostName(want, l.HostInterface) && r.is.hostNames[l.HostInterface] == nil {
+		for _, l := range r.tables.rowsBySandboxUID[uid] {
+			if l.Interface == iface && ipam.FitsHostName(want, l.HostInterface) && r.tables.hostNameByName[l.HostInterface] == nil {
 				own = append(own, l.HostInterface)
 			}
 		}
@@ -64,10 +63,10 @@ func (r *Reader) Names(uid, iface, want string) iter.Seq2[string, bool] {
 		for range nameTries {
 			name := want
 			if pattern {
-				name = prefix + strconv.FormatInt(r.named.Add(1)%room, 10)
+				name = prefix + strconv.FormatInt(r.proposed.Add(1)%room, 10)
 			}
 			r.mu.RLock()
-			held := r.is.hostNames[name] != nil
+			held := r.tables.hostNameByName[name] != nil
 			r.mu.RUnlock()
 			if !held && !yield(name, false) || !pattern {
 				return
@@ -81,7 +80,7 @@ func (r *Reader) Names(uid, iface, want string) iter.Seq2[string, bool] {
 func (r *Reader) HostName(uid, iface string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if n := r.is.hostNameOf[Link{uid, iface}]; n != nil {
+	if n := r.tables.hostNameByInterface[SandboxInterface{uid, iface}]; n != nil {
 		return n.Name
 	}
 	return ""
@@ -91,8 +90,8 @@ func (r *Reader) HostName(uid, iface string) string {
 func (r *Reader) HostNames() []ipam.HostName {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]ipam.HostName, 0, len(r.is.hostNames))
-	for _, n := range r.is.hostNames {
+	out := make([]ipam.HostName, 0, len(r.tables.hostNameByName))
+	for _, n := range r.tables.hostNameByName {
 		out = append(out, *n)
 	}
 	slices.SortFunc(out, func(a, b ipam.HostName) int { return strings.Compare(a.Name, b.Name) })

@@ -1,16 +1,21 @@
 // Package index has the rows of a book in memory, and what follows from them: who holds an
-// address, what is open, what is free and in which order it is given.
+// address, which leases are open, which addresses are free and in which order they are given.
 //
 // It is derived from the book's tables when the book is opened, by a [Builder], and follows each
 // commit by [Index.Apply]. It can be thrown away at any time and built again. What a commit
-// changes is staged in a [Batch] on top of it, which the requests of that commit read.
+// changes is staged in a [Batch] on top of it: each change is a [Step], and the requests of that
+// commit read the rows as the steps leave them, by a [View].
 //
-// It knows no SQL, no file and no clock. When a batch is applied, and what the time is, the book
-// says. Beside the rows it has one thing of its own: which addresses are offered to callers,
-// see [Offers]. An offer is in memory only.
+// It knows no SQL, no file and no clock: package netdb decides when a batch is applied, and says
+// what the time is. Beside the rows it has one thing of its own: which addresses are offered to
+// callers that are about to reserve them, see [Offers]. An offer is in memory only.
 //
-// One caller at a time changes an index, and reads it without a lock, by a batch: the one that
-// holds the book's writer. All others ask a [Reader] or [Offers], which take the lock.
+// Only the caller that has the lock of the book's writer changes the rows of an index. It reads them
+// without the index's own lock, through its batch. All others use a [Reader] or [Offers], which
+// take that lock.
+//
+// A row leases one address or, with a PrefixLen, a delegated prefix. Its pool may have changed since:
+// a row, or an address that became free, that the pool could not give any more is outside the pool.
 package index
 
 import (
@@ -23,101 +28,101 @@ import (
 
 // Options of an index.
 type Options struct {
-	// QuarantineShare is how much of a pool may be quarantined without an operator.
+	// QuarantineShare is the share of a pool's addresses that may be quarantined without an
+	// operator, 0 < share <= 1.
 	QuarantineShare float64
-	// MostFreed is how many ranges of freed addresses are remembered of a pool.
+	// MostFreed is how many ranges of freed addresses a pool's queue has room for.
 	MostFreed int
-	// Meet is called at the points that a test fails or delays.
-	Meet func(point string)
+	// Failpoint is called at named points, for a test to fail or to wait there.
+	Failpoint func(point string)
 }
 
-// MostFreed bounds what is remembered of a pool's addresses that were given
-// before and are free again: some 8 MiB. Those that the queue has no room for, and those that the
-// history does not know any more, count as never given: all of them have been free for longer than
-// any in the queue.
+// MostFreed is [Options.MostFreed] of a daemon. A full queue of a pool takes some 8 MiB. Addresses that
+// the queue has no room for, or that the history does not know any more, count as never given: all of
+// them have been free for longer than any in the queue.
 const MostFreed = 1 << 16
 
 // An Index is the rows of one book.
 type Index struct{ Reader }
 
 // A Reader answers questions about what is committed. Its methods are safe for concurrent use.
-// What they return is shared and not changed afterwards: it must not be changed.
+// What they return is shared: neither the index nor a caller may change it afterwards.
 type Reader struct {
-	opts  *Options
-	named atomic.Int64 // names of patterns that were proposed
+	opts     *Options
+	proposed atomic.Int64 // how many names of patterns were proposed: see [Reader.Names]
 
-	mu sync.RWMutex
-	is *tables
+	mu     sync.RWMutex
+	tables *tables
 }
 
 func newIndex(o *Options, is *tables) *Index {
-	x := &Index{Reader{opts: o, is: is}}
-	x.named.Store(is.rev)
+	x := &Index{Reader{opts: o, tables: is}}
+	x.proposed.Store(is.rev)
 	return x
 }
 
-// Batch returns an empty one on top of the index.
+// Batch returns an empty batch on top of the index.
 func (x *Index) Batch() *Batch {
-	b := &Batch{View: *newView(), of: x}
+	b := &Batch{View: *newView(), index: x}
 	b.Reset()
 	return b
 }
 
-// Preview runs fn on what is committed, which does not change meanwhile. fn must not wait.
+// Preview runs fn on what is committed. No commit is applied until fn returns, so fn must not wait.
 func (x *Index) Preview(fn func(*View)) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	fn(&View{is: x.is, rev: x.is.rev})
+	fn(&View{committed: x.tables, rev: x.tables.rev})
 }
 
-// Apply makes a durable batch visible to readers, all of it at once. After a panic the index may
-// have half of it, and is to be built anew.
+// Apply makes the steps of a batch, which is durable by then, visible to readers, all at once. After
+// a panic the index may have some of the steps, and has to be built anew.
 func (x *Index) Apply(b *Batch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range b.steps {
-		x.opts.Meet("publish")
-		x.is.applyStep(&b.steps[i])
+		x.opts.Failpoint("publish")
+		x.tables.applyStep(&b.steps[i])
 	}
-	x.is.rev = b.rev
+	x.tables.rev = b.rev
 }
 
-// Replace puts what another index has in the place of what was there; what is offered stays so.
-// The other one is not used any more.
+// Replace takes over the rows of an index that was just built. What is offered to callers stays
+// offered. The other index must not be used afterwards.
 func (x *Index) Replace(by *Index) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for uid, was := range x.is.pools {
-		if pi := by.is.pools[uid]; pi != nil {
+	for uid, was := range x.tables.poolByUID {
+		if pi := by.tables.poolByUID[uid]; pi != nil {
 			pi.takeOffers(was)
 		}
 	}
-	x.is = by.is
+	x.tables = by.tables
 }
 
-// Copy returns an index that nothing changes, for [Index.Check] and for questions about whole
-// tables: no row is found in it by its id or its sandbox.
+// Copy returns a copy for [Index.Check] and for questions about whole tables. No commit changes it.
+// It has no maps by lease id or by sandbox uid, so no row is found in it by these.
 func (x *Index) Copy() *Index {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return newIndex(x.opts, x.is.copied())
+	return newIndex(x.opts, x.tables.copied())
 }
 
-// An Unreadable row is reported and skipped, never dropped. The addresses that
-// it names, by its text or by its key, are not handed out.
+// An Unreadable row is reported and left out of the index, and stays in the book. The addresses that
+// it may lease are not given: those that its column for people names, and those of its key.
 type Unreadable struct {
-	Row    string // the row's address as stored
+	Row    string // its address, as it is stored
 	Reason string
 	Addrs  []netip.Addr
 	Ranges []ipam.Range // of delegated prefixes
 	Pool   string       // its pool's uid, "" where it cannot be read
 }
 
-// Entries is how much is in memory of a pool and of all rows: ranges, queues and single addresses.
+// Entries counts what is in memory for a pool, and all rows: for tests of the index's size.
 func (x *Index) Entries(poolUID string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	pi := x.is.pools[poolUID]
-	return x.is.byAddr.len() + pi.free.Ranges() + pi.freed.Len() + pi.away.Len() + pi.cooling.Len() + pi.spent.Len() +
-		len(pi.own) + len(pi.offers) + len(pi.blocked) + len(pi.prefixes) + len(pi.offeredPrefixes)
+	pi := x.tables.poolByUID[poolUID]
+	return x.tables.rowByAddr.len() + pi.free.Ranges() + pi.freed.Len() + pi.freedOutside.Len() + pi.coolingByRev.Len() + pi.coolingOutside.Len() +
+		len(pi.coolingByOwner) + len(pi.offers) + len(pi.blocked) + len(pi.prefixRows) + len(pi.offeredPrefixes)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A life is a book without a file: the rows as a map, and what became free, for an index to be
+// A memoryBook is a book without a file: the rows as a map, and what became free, for an index to be
 // built from anew.
-type life struct {
+type memoryBook struct {
 	t     *rapid.T
 	pool  *ipam.Pool
 	rows  map[netip.Addr]*ipam.Lease
@@ -25,9 +25,9 @@ type life struct {
 	ids   int
 }
 
-var options = &Options{QuarantineShare: 1, MostFreed: MostFreed, Meet: func(string) {}}
+var options = &Options{QuarantineShare: 1, MostFreed: MostFreed, Failpoint: func(string) {}}
 
-func (b *life) built(rev int64) *Index {
+func (b *memoryBook) built(rev int64) *Index {
 	n := NewBuilder(options, rev, "")
 	n.Pool(b.pool)
 	for _, l := range b.rows {
@@ -45,7 +45,7 @@ func (b *life) built(rev int64) *Index {
 func idOf(n int) string { return fmt.Sprintf("%08d", n) }
 
 // next is a row as a move leaves it, with its state Free where it goes.
-func (b *life) next(old *ipam.Lease, a netip.Addr) ipam.Lease {
+func (b *memoryBook) next(old *ipam.Lease, a netip.Addr) ipam.Lease {
 	to := map[ipam.State][]ipam.State{
 		ipam.Reserved:    {ipam.Bound, ipam.Releasing, ipam.Free},
 		ipam.Bound:       {ipam.Paused, ipam.Releasing},
@@ -70,7 +70,7 @@ func (b *life) next(old *ipam.Lease, a netip.Addr) ipam.Lease {
 // that has followed commits is the one that is built from what they left.
 func TestAnIndexThatFollowsIsTheOneBuiltAnew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := &life{t: t, rows: map[netip.Addr]*ipam.Lease{}, now: ipam.Stamp{BootID: "boot", Wall: time.Unix(1, 0)}}
+		b := &memoryBook{t: t, rows: map[netip.Addr]*ipam.Lease{}, now: ipam.Stamp{BootID: "boot", Wall: time.Unix(1, 0)}}
 		b.pool = &ipam.Pool{UID: "pool", State: ipam.PoolActive, PoolSpec: ipam.PoolSpec{Name: "default",
 			Prefix: netip.MustParsePrefix("10.8.64.0/28"), Gateway: netip.MustParseAddr("10.8.64.1"), Bridge: "rt0",
 			Kept: []ipam.Kept{{Address: netip.MustParseAddr("10.8.64.5"), Sandbox: "kept"}}}}
@@ -97,7 +97,7 @@ func TestAnIndexThatFollowsIsTheOneBuiltAnew(t *testing.T) {
 			}
 			fresh := b.built(x.Rev())
 			x.Check(fresh, func(invariant, format string, args ...any) { t.Errorf(invariant+": "+format, args...) })
-			if is, was := slices.Collect(x.is.pools["pool"].freed.All()), slices.Collect(fresh.is.pools["pool"].freed.All()); !slices.Equal(is, was) {
+			if is, was := slices.Collect(x.tables.poolByUID["pool"].freed.All()), slices.Collect(fresh.tables.poolByUID["pool"].freed.All()); !slices.Equal(is, was) {
 				t.Errorf("freed: %v in memory, %v built anew", is, was)
 			}
 			b.compare(x)
@@ -106,7 +106,7 @@ func TestAnIndexThatFollowsIsTheOneBuiltAnew(t *testing.T) {
 }
 
 // commit makes up to four requests of one batch, of which some fail and are rewound.
-func (b *life) commit(x *Index, batch *Batch) {
+func (b *memoryBook) commit(x *Index, batch *Batch) {
 	batch.Reset()
 	staged := maps.Clone(b.rows)
 	freed, revs := slices.Clone(b.freed), slices.Clone(b.revs)
@@ -147,7 +147,7 @@ func (b *life) commit(x *Index, batch *Batch) {
 	b.rows, b.freed, b.revs = staged, freed, revs
 }
 
-func (b *life) compare(x *Index) {
+func (b *memoryBook) compare(x *Index) {
 	rows, rev := x.Leases()
 	if len(rows) != len(b.rows) {
 		b.t.Fatalf("revision %d has %d rows, not %d", rev, len(rows), len(b.rows))
@@ -161,7 +161,7 @@ func (b *life) compare(x *Index) {
 		if is, _ := x.Lease(l.ID); b.rows[l.Addr] != l || is != l {
 			b.t.Fatalf("revision %d has %s as %v, by its id as %v, not %v", rev, l.Addr, l, is, b.rows[l.Addr])
 		}
-		if held, _ := x.Held(l.Owner()); l.State.Open() && held != l {
+		if held, _ := x.OpenLease(l.Owner()); l.State.Open() && held != l {
 			b.t.Fatalf("revision %d does not find %s by its owner", rev, l.Addr)
 		}
 	}

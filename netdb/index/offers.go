@@ -14,9 +14,9 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A Candidate is an address that is offered to one caller, and to no other
-// meanwhile. An offer is in memory only: it ends when a row comes to have the address, and
-// with [Offers.Drop].
+// A Candidate is an address, or a delegated prefix, that is offered to one caller: no other is offered
+// it at the same time. An offer is in memory only. It ends when a row leases the address, and with
+// [Offers.Drop].
 type Candidate struct {
 	Addr      netip.Addr
 	PrefixLen int // as of an [ipam.Lease]
@@ -24,18 +24,18 @@ type Candidate struct {
 	Early     bool // its cooldown was cut short, because nothing else is left
 	Cut       ipam.Cut
 
-	rev    int64         // of the cooling row that was found cooled; 0: there was none
-	cooled []*ipam.Lease // the same of a delegated prefix, which may be in the place of many
+	coolingRev  int64         // of an address: the revision of the cooling row that the new lease replaces; 0: none
+	coolingRows []*ipam.Lease // of a delegated prefix: the cooling rows in it
 }
 
-// Offers offers addresses to callers: which those are is the index's to know, and the time the
-// book's. Its methods are safe for concurrent use.
+// Offers chooses addresses for callers that are about to reserve them, and offers each to one caller
+// only. Its methods are safe for concurrent use.
 type Offers struct {
-	of  *Index
-	now func() ipam.Stamp
+	index *Index
+	now   func() ipam.Stamp
 }
 
-// Offers returns those of an index, by the time that now tells.
+// Offers returns the offers of an index. now says what the time is, for cooldowns.
 func (x *Index) Offers(now func() ipam.Stamp) *Offers { return &Offers{x, now} }
 
 // Range returns the first and the last address that are offered.
@@ -44,18 +44,20 @@ func (c *Candidate) Range() ipam.Range { return ipam.RangeOf(c.Addr, c.PrefixLen
 // Text is the address or the delegated prefix.
 func (c *Candidate) Text() string { return ipam.TextOf(c.Addr, c.PrefixLen) }
 
-// Pick offers the address that the pool gives next: never
-// used first, in address order, walking on from the last one given; then the
-// one that became free longest ago; then the one released longest ago whose
-// cooldown is over and whose row is still there; at exhaustion, unless the
-// policy is strict, the one released longest ago whose CooldownMin is over.
+// Pick offers the address that the pool gives next, which is the first of these that there is:
+//
+//   - the next one in address order that was never given, behind the last one that was offered;
+//   - the one that became free longest ago;
+//   - the one with a cooling row that was released longest ago, if its cooldown is over or, unless
+//     the policy is strict, its CooldownMin.
+//
 // The cost does not depend on how many leases there are.
 //
 // Nothing to offer is [ipam.ErrExhausted]; an unknown pool is [ipam.ErrNotFound].
 func (x *Offers) Pick(poolUID string, policy ipam.Policy) (Candidate, error) {
-	x.of.mu.Lock()
-	defer x.of.mu.Unlock()
-	pi, err := x.of.is.giving(poolUID)
+	x.index.mu.Lock()
+	defer x.index.mu.Unlock()
+	pi, err := x.index.tables.poolToGiveFrom(poolUID)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -72,17 +74,17 @@ func (x *Offers) Pick(poolUID string, policy ipam.Policy) (Candidate, error) {
 	}
 	exhausted := pi.exhausted(0, 0)
 	now := x.now()
-	l := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
+	l := pi.oldestCooling(func(l *ipam.Lease) bool { return l.PrefixLen == 0 && !pi.offered(l.Addr) })
 	if l == nil {
-		exhausted.Next = pi.nextOfPrefixes(now, policy)
+		exhausted.Next = pi.untilPrefixCooled(now, policy)
 		return Candidate{}, exhausted
 	}
-	rest := now.Since(l.Since)
-	if rest < leastRest(policy) {
-		exhausted.Next = leastRest(policy) - rest
+	cooled := now.Since(l.Since)
+	if cooled < minCooldown(policy) {
+		exhausted.Next = minCooldown(policy) - cooled
 		return Candidate{}, exhausted
 	}
-	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: rest < policy.Cooldown, rev: l.Rev}
+	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: cooled < policy.Cooldown, coolingRev: l.Rev}
 	if c.Early {
 		c.Cut = ipam.CutEarly
 	}
@@ -90,11 +92,11 @@ func (x *Offers) Pick(poolUID string, policy ipam.Policy) (Candidate, error) {
 	return c, nil
 }
 
-// rested returns the cooling lease that was released longest ago, of those that a
-// function wants and whose addresses can be given again; nil when there is none.
-// Revisions order them, not clocks.
-func (pi *poolIndex) rested(wanted func(*ipam.Lease) bool) (found *ipam.Lease) {
-	pi.cooling.Scan(func(_ int64, l *ipam.Lease) bool {
+// oldestCooling returns the cooling row that was released longest ago, of those inside the pool that a
+// function wants and that are not kept for a sandbox; nil if there is none. Revisions order them,
+// not clocks.
+func (pi *poolIndex) oldestCooling(wanted func(*ipam.Lease) bool) (found *ipam.Lease) {
+	pi.coolingByRev.Scan(func(_ int64, l *ipam.Lease) bool {
 		if _, kept := pi.keptFor[l.Addr]; !kept && wanted(l) {
 			found = l
 		}
@@ -103,11 +105,10 @@ func (pi *poolIndex) rested(wanted func(*ipam.Lease) bool) (found *ipam.Lease) {
 	return found
 }
 
-// nextOfPrefixes is how long until the addresses of a delegated prefix have cooled: it
-// becomes free as a whole, when its cooldown is over. It is 0 when none cools, and at least
-// a moment when one does.
-func (pi *poolIndex) nextOfPrefixes(now ipam.Stamp, policy ipam.Policy) time.Duration {
-	l := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen != 0 })
+// untilPrefixCooled is how long until the cooldown of the first delegated prefix is over: its addresses
+// become free together then. It is 0 if no prefix cools, and a second at least if one does.
+func (pi *poolIndex) untilPrefixCooled(now ipam.Stamp, policy ipam.Policy) time.Duration {
+	l := pi.oldestCooling(func(l *ipam.Lease) bool { return l.PrefixLen != 0 })
 	if l == nil {
 		return 0
 	}
@@ -123,52 +124,51 @@ func (pi *poolIndex) offered(a netip.Addr) bool {
 	return offered
 }
 
-// Available counts the addresses of a pool that can be given now: those without
-// a row, and those that have cooled for as long as the policy wants at exhaustion.
-// When there is none, next is how long until the one that cools for longest can
-// be given; 0 when none cools. What is kept for a sandbox does not count. The cost does
-// not depend on how many leases there are.
+// Available counts the addresses of a pool that can be given now: those without a row, and those
+// that have cooled for as long as the policy wants at exhaustion. If there is none, next is how long
+// until the one that was released longest ago can be given; 0 if none cools. Addresses that are kept
+// for a sandbox do not count. The cost does not depend on how many leases there are.
 func (x *Offers) Available(poolUID string, policy ipam.Policy) (n uint64, next time.Duration) {
 	now := x.now()
-	x.of.mu.RLock()
-	defer x.of.mu.RUnlock()
-	pi := x.of.is.pools[poolUID]
+	x.index.mu.RLock()
+	defer x.index.mu.RUnlock()
+	pi := x.index.tables.poolByUID[poolUID]
 	if pi == nil || pi.pool.State == ipam.PoolDraining {
 		return 0, 0
 	}
 	policy = pi.pool.Policy(policy)
 	n = saturatingAdd(pi.free.Count(), pi.freed.Count())
-	switch oldest := pi.rested(func(l *ipam.Lease) bool { return l.PrefixLen == 0 }); {
+	switch oldest := pi.oldestCooling(func(l *ipam.Lease) bool { return l.PrefixLen == 0 }); {
 	case oldest == nil && n == 0:
-		return 0, pi.nextOfPrefixes(now, policy)
+		return 0, pi.untilPrefixCooled(now, policy)
 	case oldest == nil:
 		return n, 0
-	case n == 0 && now.Since(oldest.Since) < leastRest(policy):
-		return 0, leastRest(policy) - now.Since(oldest.Since)
+	case n == 0 && now.Since(oldest.Since) < minCooldown(policy):
+		return 0, minCooldown(policy) - now.Since(oldest.Since)
 	}
-	rested := sort.Search(pi.cooling.Len(), func(at int) bool {
-		_, l, _ := pi.cooling.GetAt(at)
-		return now.Since(l.Since) < leastRest(policy)
+	cooled := sort.Search(pi.coolingByRev.Len(), func(at int) bool {
+		_, l, _ := pi.coolingByRev.GetAt(at)
+		return now.Since(l.Since) < minCooldown(policy)
 	})
 	for a := range pi.keptFor {
-		if l := x.of.is.byAddr.at(a); l != nil && l.PrefixLen == 0 && l.State == ipam.Cooling && now.Since(l.Since) >= leastRest(policy) {
-			rested--
+		if l := x.index.tables.rowByAddr.at(a); l != nil && l.PrefixLen == 0 && l.State == ipam.Cooling && now.Since(l.Since) >= minCooldown(policy) {
+			cooled--
 		}
 	}
-	for _, l := range pi.prefixes {
-		if l.State == ipam.Cooling && now.Since(l.Since) >= leastRest(policy) {
-			rested--
+	for _, l := range pi.prefixRows {
+		if l.State == ipam.Cooling && now.Since(l.Since) >= minCooldown(policy) {
+			cooled--
 		}
 	}
-	return saturatingAdd(n, uint64(max(rested, 0))), 0
+	return saturatingAdd(n, uint64(max(cooled, 0))), 0
 }
 
-// Drop ends the offer of a candidate that was not taken. It may be called
-// after it was reserved, too, and twice.
+// Drop ends the offer of a candidate. It may be called twice, and also after the candidate was
+// reserved: then it does nothing.
 func (x *Offers) Drop(c Candidate) {
-	x.of.mu.Lock()
-	defer x.of.mu.Unlock()
-	pi := x.of.is.pools[c.Pool.UID]
+	x.index.mu.Lock()
+	defer x.index.mu.Unlock()
+	pi := x.index.tables.poolByUID[c.Pool.UID]
 	if pi == nil {
 		return
 	}
@@ -177,30 +177,30 @@ func (x *Offers) Drop(c Candidate) {
 		pieces := pi.offeredPrefixes[p]
 		delete(pi.offeredPrefixes, p)
 		for _, f := range pieces {
-			x.of.is.vacate(pi, f.Range, f.Rev)
+			x.index.tables.vacate(pi, f.Range, f.Rev)
 		}
 		return
 	}
 	if rev, offered := pi.offers[c.Addr]; offered {
 		delete(pi.offers, c.Addr)
-		x.of.is.vacate(pi, ranges.Between(c.Addr, c.Addr), rev)
+		x.index.tables.vacate(pi, ranges.Between(c.Addr, c.Addr), rev)
 	}
 }
 
-// Upcoming lists up to n addresses that [Offers.Pick] would offer next, for
-// those who look ahead. It offers none of them.
+// Upcoming lists up to n addresses that [Offers.Pick] would offer next, so that they can be probed
+// ahead. It offers none of them.
 func (x *Offers) Upcoming(poolUID string, n int, policy ipam.Policy) []netip.Addr {
 	now := x.now()
-	x.of.mu.RLock()
-	defer x.of.mu.RUnlock()
-	pi := x.of.is.pools[poolUID]
+	x.index.mu.RLock()
+	defer x.index.mu.RUnlock()
+	pi := x.index.tables.poolByUID[poolUID]
 	if pi == nil || pi.pool.State == ipam.PoolDraining {
 		return nil
 	}
 	policy = pi.pool.Policy(policy)
 	out := pi.free.Upcoming(pi.cursor, n)
 	out = append(out, pi.freed.Upcoming(n-len(out))...)
-	pi.rested(func(l *ipam.Lease) bool {
+	pi.oldestCooling(func(l *ipam.Lease) bool {
 		ends := len(out) >= n || now.Since(l.Since) < policy.CooldownMin
 		if !ends && l.PrefixLen == 0 {
 			out = append(out, l.Addr)
@@ -210,9 +210,9 @@ func (x *Offers) Upcoming(poolUID string, n int, policy ipam.Policy) []netip.Add
 	return out
 }
 
-// giving is the pool of uid, unless nothing can be given from it.
-func (x *tables) giving(uid string) (*poolIndex, error) {
-	pi := x.pools[uid]
+// poolToGiveFrom returns a pool by its uid, unless it is unknown, or draining and gives nothing.
+func (x *tables) poolToGiveFrom(uid string) (*poolIndex, error) {
+	pi := x.poolByUID[uid]
 	if pi == nil {
 		return nil, fmt.Errorf("pick from pool %s: %w", uid, ipam.ErrNotFound)
 	}
@@ -222,33 +222,33 @@ func (x *tables) giving(uid string) (*poolIndex, error) {
 	return pi, nil
 }
 
-// leastRest is how long an address cools at least before another owner gets it.
-func leastRest(p ipam.Policy) time.Duration {
+// minCooldown is how long an address cools at least before another owner may get it.
+func minCooldown(p ipam.Policy) time.Duration {
 	if p.Strict {
 		return p.Cooldown
 	}
 	return p.CooldownMin
 }
 
-// Cooled returns up to n cooling rows of a pool whose cooldown is over, the one
-// released longest ago first, also those outside. The pool's own cooldown goes before
-// the daemon's. after is the last row that the caller has looked at, nil at first. The cost
-// does not depend on how many leases there are.
+// Cooled returns up to n cooling rows of a pool whose cooldown is over, inside the pool and outside,
+// the one released longest ago first. cooldown is the daemon's; the pool's own goes before it. after is
+// the last row that the caller has seen, nil at first. The cost does not depend on how many leases
+// there are.
 func (x *Offers) Cooled(poolUID string, cooldown time.Duration, after *ipam.Lease, n int) []*ipam.Lease {
 	now := x.now()
-	x.of.mu.RLock()
-	defer x.of.mu.RUnlock()
-	pi := x.of.is.pools[poolUID]
+	x.index.mu.RLock()
+	defer x.index.mu.RUnlock()
+	pi := x.index.tables.poolByUID[poolUID]
 	if pi == nil {
 		return nil
 	}
 	cooldown = pi.pool.Policy(ipam.Policy{Cooldown: cooldown}).Cooldown
 	next := int64(0)
 	if after != nil {
-		next = after.CooledAt() + 1
+		next = after.CoolingRev() + 1
 	}
 	var out []*ipam.Lease
-	for _, queue := range []*btree.Map[int64, *ipam.Lease]{pi.cooling, pi.spent} {
+	for _, queue := range []*btree.Map[int64, *ipam.Lease]{pi.coolingByRev, pi.coolingOutside} {
 		most := len(out) + n
 		queue.Ascend(next, func(_ int64, l *ipam.Lease) bool {
 			if len(out) == most || now.Since(l.Since) < cooldown {
@@ -258,14 +258,14 @@ func (x *Offers) Cooled(poolUID string, cooldown time.Duration, after *ipam.Leas
 			return true
 		})
 	}
-	slices.SortFunc(out, func(x, y *ipam.Lease) int { return cmp.Compare(x.CooledAt(), y.CooledAt()) })
+	slices.SortFunc(out, func(x, y *ipam.Lease) int { return cmp.Compare(x.CoolingRev(), y.CoolingRev()) })
 	return out[:min(n, len(out))]
 }
 
-// Offered reports whether a caller is offered the address of a row, or one of its prefix.
+// Offered reports whether an address of a row is offered to a caller.
 func (x *Offers) Offered(l *ipam.Lease) bool {
-	x.of.mu.RLock()
-	defer x.of.mu.RUnlock()
-	pi := x.of.is.pools[l.PoolUID]
+	x.index.mu.RLock()
+	defer x.index.mu.RUnlock()
+	pi := x.index.tables.poolByUID[l.PoolUID]
 	return pi != nil && pi.offeredRange(l.Range())
 }

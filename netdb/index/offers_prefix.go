@@ -11,20 +11,23 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// PickPrefix is [Offers.Pick] of a delegated prefix: the first aligned one of which no address
-// was ever given, in address order; then the one that became free longest ago, all of it;
-// then the one whose youngest lease was released longest ago, of those whose rows have all cooled.
-// Rows of one address, or of prefixes that are not longer, end in the commit that reserves
-// what contains them. Each of its addresses is one that the pool could give, and that it keeps
-// for no sandbox.
+// PickPrefix is [Offers.Pick] of a delegated prefix, which is the first of these that there is:
 //
-// The cost is that of one look at each free range of the pool and at each row that cools.
-// Errors are those of [Offers.Pick], and [ipam.FieldError] for the length.
+//   - the first one in address order of which no address was ever given;
+//   - the one of which all addresses have been free for longest;
+//   - of those with cooling rows, the one whose last row was released longest ago, once all of
+//     them have cooled for as long as the policy wants.
+//
+// The cooling rows in it end in the commit that reserves it. Each of its addresses is one that
+// the pool could give, and that it keeps for no sandbox.
+//
+// The cost grows with the free ranges of the pool, and with its cooling rows. Errors are those of
+// [Offers.Pick], and [ipam.FieldError] for the length.
 func (x *Offers) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candidate, error) {
 	now := x.now()
-	x.of.mu.Lock()
-	defer x.of.mu.Unlock()
-	pi, err := x.of.is.giving(poolUID)
+	x.index.mu.Lock()
+	defer x.index.mu.Unlock()
+	pi, err := x.index.tables.poolToGiveFrom(poolUID)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -34,11 +37,11 @@ func (x *Offers) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candi
 		return Candidate{}, err
 	}
 	r, cooled, found := pi.nextPrefix(bits, false)
-	wait := pi.waits(cooled, bits, now, policy)
+	wait := pi.untilCooled(cooled, bits, now, policy)
 	if !found || wait > 0 {
-		// What contains more ends as a whole, when its cooldown is over.
+		// A larger prefix that cools gives nothing up before its cooldown is over.
 		if _, cooled, found := pi.nextPrefix(bits, true); found {
-			if other := pi.waits(cooled, bits, now, policy); wait == 0 || other < wait {
+			if other := pi.untilCooled(cooled, bits, now, policy); wait == 0 || other < wait {
 				wait = other
 			}
 		}
@@ -49,20 +52,20 @@ func (x *Offers) PickPrefix(poolUID string, bits int, policy ipam.Policy) (Candi
 			c.Early, c.Cut = true, ipam.CutEarly
 		}
 	}
-	c.Addr, c.cooled = r.From, cooled
+	c.Addr, c.coolingRows = r.From, cooled
 	pi.offerPrefix(netip.PrefixFrom(r.From, bits))
 	return c, nil
 }
 
 func (pi *poolIndex) exhausted(bits int, next time.Duration) *ipam.ExhaustedError {
-	return &ipam.ExhaustedError{Pool: pi.pool.Name, PrefixLen: bits, ByState: maps.Clone(pi.count), Next: next}
+	return &ipam.ExhaustedError{Pool: pi.pool.Name, PrefixLen: bits, ByState: maps.Clone(pi.countByState), Next: next}
 }
 
-// waits is how long until rows have cooled so that a prefix of a length can be had in their
-// place. The row of one that contains more ends when its cooldown is over.
-func (pi *poolIndex) waits(rows []*ipam.Lease, bits int, now ipam.Stamp, policy ipam.Policy) (wait time.Duration) {
+// untilCooled is how long until cooling rows have cooled long enough for a prefix of a length to take
+// their place. The row of a larger prefix has to end first, when its cooldown is over.
+func (pi *poolIndex) untilCooled(rows []*ipam.Lease, bits int, now ipam.Stamp, policy ipam.Policy) (wait time.Duration) {
 	for _, l := range rows {
-		least := leastRest(policy)
+		least := minCooldown(policy)
 		if leasesMore(l, bits) {
 			least = max(policy.Cooldown, now.Since(l.Since)+time.Second)
 		}
@@ -71,11 +74,11 @@ func (pi *poolIndex) waits(rows []*ipam.Lease, bits int, now ipam.Stamp, policy 
 	return wait
 }
 
-// leasesMore reports whether a row leases more than a prefix of a length.
+// leasesMore reports whether a row leases a larger prefix than one of a length.
 func leasesMore(l *ipam.Lease, bits int) bool { return l.PrefixLen != 0 && l.PrefixLen < bits }
 
-// nextPrefix returns the prefix that comes next, and the rows that cool in it. Those that
-// contain more count only with larger.
+// nextPrefix returns the prefix that [Offers.PickPrefix] chooses, and the rows that cool in it. It
+// counts rows of larger prefixes among them only with larger.
 func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, cooled []*ipam.Lease, found bool) {
 	if r, found = pi.free.FirstPrefix(bits); found {
 		return r, nil, true
@@ -87,8 +90,8 @@ func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, cooled []*
 		}
 	}
 	var joined []*ipam.Lease
-	pi.cooling.Scan(func(_ int64, l *ipam.Lease) bool {
-		if leasesMore(l, bits) && !larger || pi.offeredRange(l.Range()) || pi.keepsOf(l.Range()) {
+	pi.coolingByRev.Scan(func(_ int64, l *ipam.Lease) bool {
+		if leasesMore(l, bits) && !larger || pi.offeredRange(l.Range()) || pi.keepsAnyOf(l.Range()) {
 			return true
 		}
 		joined = append(joined, l)
@@ -99,7 +102,7 @@ func (pi *poolIndex) nextPrefix(bits int, larger bool) (r ipam.Range, cooled []*
 }
 
 // keepsOf reports whether an address of a range is kept for a sandbox.
-func (pi *poolIndex) keepsOf(r ipam.Range) bool {
+func (pi *poolIndex) keepsAnyOf(r ipam.Range) bool {
 	if r.From == r.To {
 		_, kept := pi.keptFor[r.From]
 		return kept
@@ -134,13 +137,13 @@ func (pi *poolIndex) offeredRange(r ipam.Range) bool {
 	return false
 }
 
-// PickPrefixAt offers one wished prefix, if its owner-to-be may have it. Errors are those
+// PickPrefixAt offers the prefix that a request names, if its owner may have it. Errors are those
 // of [Offers.PickAddr], and [ipam.FieldError] for a length or an address that make no prefix.
 func (x *Offers) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) (Candidate, error) {
 	now := x.now()
-	x.of.mu.Lock()
-	defer x.of.mu.Unlock()
-	pi, err := x.of.is.giving(o.PoolUID)
+	x.index.mu.Lock()
+	defer x.index.mu.Unlock()
+	pi, err := x.index.tables.poolToGiveFrom(o.PoolUID)
 	if err != nil {
 		return Candidate{}, err
 	}
@@ -167,18 +170,18 @@ func (x *Offers) PickPrefixAt(o ipam.Owner, p netip.Prefix, policy ipam.Policy) 
 		}
 	}
 	c := Candidate{Addr: r.From, PrefixLen: p.Bits(), Pool: pi.pool}
-	for _, l := range x.of.is.byAddr.overlapping(r) {
+	for _, l := range x.index.tables.rowByAddr.overlapping(r) {
 		if leasesMore(l, p.Bits()) && l.State == ipam.Cooling {
 			return Candidate{}, fmt.Errorf("prefix %s: %w: %s cools", p, ipam.ErrTaken, l.Text())
 		}
-		cut, err := restOf(l, l.Addr, l.Owner() == o, now, policy)
+		cut, err := checkReuse(l, l.Addr, l.Owner() == o, now, policy)
 		if err != nil {
 			return Candidate{}, err
 		}
 		if cut != "" {
 			c.Cut = cut
 		}
-		c.cooled = append(c.cooled, l)
+		c.coolingRows = append(c.coolingRows, l)
 	}
 	pi.offerPrefix(p)
 	return c, nil

@@ -16,7 +16,7 @@ import (
 func (r *Reader) Rev() int64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.is.rev
+	return r.tables.rev
 }
 
 // At returns the row that leases an address: its own, or that of the delegated prefix which
@@ -24,7 +24,7 @@ func (r *Reader) Rev() int64 {
 func (r *Reader) At(a netip.Addr) (*ipam.Lease, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	l := r.is.byAddr.at(a)
+	l := r.tables.rowByAddr.at(a)
 	return l, l != nil
 }
 
@@ -32,15 +32,15 @@ func (r *Reader) At(a netip.Addr) (*ipam.Lease, bool) {
 func (r *Reader) Lease(id string) (*ipam.Lease, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	l := r.is.byID[id]
+	l := r.tables.rowByID[id]
 	return l, l != nil
 }
 
-// Held returns the owner's open lease.
-func (r *Reader) Held(o ipam.Owner) (*ipam.Lease, bool) {
+// OpenLease returns the owner's open lease.
+func (r *Reader) OpenLease(o ipam.Owner) (*ipam.Lease, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	l := r.is.open(o)
+	l := r.tables.open(o)
 	return l, l != nil
 }
 
@@ -48,7 +48,7 @@ func (r *Reader) Held(o ipam.Owner) (*ipam.Lease, bool) {
 func (r *Reader) OpenOf(uid string) []*ipam.Lease {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(r.is.byUID[uid]), func(l *ipam.Lease) bool { return !l.State.Open() })
+	return slices.DeleteFunc(slices.Clone(r.tables.rowsBySandboxUID[uid]), func(l *ipam.Lease) bool { return !l.State.Open() })
 }
 
 // Leases returns every row in numeric order of the addresses, and the
@@ -61,10 +61,10 @@ func (r *Reader) Leases() ([]*ipam.Lease, int64) {
 // snapshot returns the rows as they are now, to be read without a lock, and the
 // revision of that.
 func (r *Reader) snapshot() (rowset, int64) {
-	defer r.opts.Meet("scan")
+	defer r.opts.Failpoint("scan")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.is.byAddr.snapshot(), r.is.rev
+	return r.tables.rowByAddr.snapshot(), r.tables.rev
 }
 
 // InState returns the rows in one state, in numeric order.
@@ -79,16 +79,16 @@ func (r *Reader) InState(s ipam.State) []*ipam.Lease {
 	return out
 }
 
-// Usage returns what each pool holds, and the revision at which that was so.
+// Usage returns how the addresses of each pool are used, and the revision at which that was so.
 func (r *Reader) Usage() ([]ipam.Usage, int64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []ipam.Usage
-	for _, pi := range r.is.order {
-		u := ipam.Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.Count(), pi.freed.Count()), Kept: uint64(len(pi.kept)), ByState: maps.Clone(pi.count),
-			Outside: pi.outside, QuarantineCap: r.opts.mostQuarantined(pi.size)}
-		for h := range pi.offers {
-			if r.is.byAddr.at(h) == nil {
+	for _, pi := range r.tables.poolsInOrder {
+		u := ipam.Usage{Pool: *pi.pool, Size: pi.size, Free: saturatingAdd(pi.free.Count(), pi.freed.Count()), Kept: uint64(len(pi.freeKept)), ByState: maps.Clone(pi.countByState),
+			Outside: pi.rowsOutside, QuarantineCap: r.opts.quarantineCap(pi.size)}
+		for a := range pi.offers {
+			if r.tables.rowByAddr.at(a) == nil {
 				u.Free = saturatingAdd(u.Free, 1)
 			}
 		}
@@ -99,7 +99,7 @@ func (r *Reader) Usage() ([]ipam.Usage, int64) {
 		}
 		out = append(out, u)
 	}
-	return out, r.is.rev
+	return out, r.tables.rev
 }
 
 func saturatingAdd(a, b uint64) uint64 {
@@ -115,29 +115,29 @@ func saturatingAdd(a, b uint64) uint64 {
 func (r *Reader) Runtime() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.is.runtime
+	return r.tables.runtime
 }
 
 // Pools returns the pools as created.
 func (r *Reader) Pools() []*ipam.Pool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]*ipam.Pool, len(r.is.order))
-	for i, pi := range r.is.order {
+	out := make([]*ipam.Pool, len(r.tables.poolsInOrder))
+	for i, pi := range r.tables.poolsInOrder {
 		out[i] = pi.pool
 	}
 	return out
 }
 
-// Place returns where an address lies.
+// Place returns the pool of an address, whether it could be given, and if not, why.
 func (r *Reader) Place(a netip.Addr) ipam.Place {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	pi := r.is.poolOf(a)
-	if l := r.is.byAddr.at(a); l != nil {
-		pi = r.is.pools[l.PoolUID] // also of a row outside it
+	pi := r.tables.poolOf(a)
+	if l := r.tables.rowByAddr.at(a); l != nil {
+		pi = r.tables.poolByUID[l.PoolUID] // a row outside its pool is still that pool's
 	}
-	w := r.is.withheldAt(a)
+	w := r.tables.withheldAt(a)
 	switch {
 	case pi == nil && w != nil:
 		return ipam.Place{Note: fmt.Sprintf("withheld since pool %s was removed", w.Pool), Withheld: w}
@@ -151,56 +151,56 @@ func (r *Reader) Place(a netip.Addr) ipam.Place {
 	return ipam.Place{Pool: pi.pool, Usable: note == "", Note: note, Kept: pi.keptFor[a], Withheld: w}
 }
 
-// Outside says why a lease's pool could not give its address any more: its prefix or its
-// exclusions changed since. It is "" of a lease inside its pool. A lease outside is as
-// valid as any, and its address is not given again.
+// Outside says why a lease's pool could not give the lease's address any more: the pool's prefix or
+// exclusions have changed since. It is "" for a lease inside its pool. A lease outside is as valid
+// as any, but its address is not given again.
 func (r *Reader) Outside(l *ipam.Lease) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if pi := r.is.pools[l.PoolUID]; pi != nil {
+	if pi := r.tables.poolByUID[l.PoolUID]; pi != nil {
 		return pi.pool.Outside(l)
 	}
 	return ""
 }
 
-// Withheld lists the addresses of removed pools that no pool has taken over, in their
+// Withheld returns the addresses that a removed pool left withheld, and that no pool contains, in
 // order.
 func (r *Reader) Withheld() []ipam.Withheld {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(r.is.withheld), func(x, y ipam.Withheld) int { return x.Addr.Compare(y.Addr) })
+	return slices.SortedFunc(maps.Values(r.tables.withheldByAddr), func(x, y ipam.Withheld) int { return x.Addr.Compare(y.Addr) })
 }
 
 // Sleep returns how a lease's sandbox is paused and woken, nil when nothing is recorded.
 func (r *Reader) Sleep(leaseID string) *ipam.Sleep {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.is.sleeps[leaseID]
+	return r.tables.sleepByLeaseID[leaseID]
 }
 
 // Sleeps returns every sleep, in the order of the leases' ids.
 func (r *Reader) Sleeps() []*ipam.Sleep {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return byLease(r.is.sleeps)
+	return inLeaseOrder(r.tables.sleepByLeaseID)
 }
 
 // Slot returns the slot of a lease, nil of a lease that is none.
 func (r *Reader) Slot(leaseID string) *ipam.Slot {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.is.slots[leaseID]
+	return r.tables.slotByLeaseID[leaseID]
 }
 
 // Slots returns every slot, in the order of the leases' ids: the oldest first.
 func (r *Reader) Slots() []*ipam.Slot {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return byLease(r.is.slots)
+	return inLeaseOrder(r.tables.slotByLeaseID)
 }
 
-// byLease returns every row, in the order of the leases' ids: the oldest first.
-func byLease[T any](rows map[string]*T) (out []*T) {
+// inLeaseOrder returns every row, in the order of the leases' ids: the oldest first.
+func inLeaseOrder[T any](rows map[string]*T) (out []*T) {
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		out = append(out, rows[id])
 	}
@@ -211,5 +211,5 @@ func byLease[T any](rows map[string]*T) (out []*T) {
 func (r *Reader) Unreadable() []Unreadable {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clone(r.is.broken)
+	return slices.Clone(r.tables.unreadable)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A rowset is the rows of a book by their addresses, in numeric order. A
+// A rowset has the rows of a book by their first addresses, in numeric order. A
 // snapshot costs the same for one row and for 60 000, because it shares all that
 // does not change afterwards: a reader of all rows holds no lock meanwhile,
 // and no commit waits for it.
@@ -62,8 +62,8 @@ func (s rowset) remove(a netip.Addr) { s.rows.Delete(addressed{addr: a}) }
 
 func (s rowset) len() int { return s.rows.Len() }
 
-// all yields every row. A set that another goroutine changes meanwhile is read
-// by a snapshot.
+// all yields every row. A set that another goroutine may change meanwhile has to be read
+// through a snapshot.
 func (s rowset) all() iter.Seq[*ipam.Lease] {
 	return func(yield func(*ipam.Lease) bool) {
 		s.rows.Scan(func(row addressed) bool { return yield(row.lease) })

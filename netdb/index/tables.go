@@ -13,94 +13,97 @@ import (
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
-// tables are the rows of a book by what they are looked for, and what follows from them. They
-// know no lock. Choosing an address and finding an owner read only this, and never scan.
+// tables are the rows of a book, and what follows from them, each in a map that is named for its key.
+// They have no lock of their own. Choosing an address and finding an owner read only these, and never
+// walk all rows.
 type tables struct {
-	rev        int64
-	pools      map[string]*poolIndex // by uid
-	order      []*poolIndex          // as created
-	byAddr     rowset
-	byID       map[string]*ipam.Lease
-	byUID      map[string][]*ipam.Lease // rows of a sandbox uid that do not cool: of a pool and an interface one is open
-	names      map[PoolKey]ipam.PoolName
-	withheld   map[netip.Addr]ipam.Withheld
-	hostNames  map[string]*ipam.HostName // host interface names that are leased
-	hostNameOf map[Link]*ipam.HostName   // the same by their holders
-	sleeps     map[string]*ipam.Sleep    // by lease
-	slots      map[string]*ipam.Slot     // by lease
-	tombs      map[string]Tombstone      // by sandbox uid
-	stones     *btree.Map[int64, string] // the same uids by revision: oldest first
-	runtime    string                    // the container runtime that the book knows
-	broken     []Unreadable
+	rev          int64
+	poolByUID    map[string]*poolIndex
+	poolsInOrder []*poolIndex // the oldest first
+	rowByAddr    rowset
+	rowByID      map[string]*ipam.Lease // by lease id
+	// rowsBySandboxUID has the rows that are not cooling. Of those of one uid, pool and interface at
+	// most one is open.
+	rowsBySandboxUID    map[string][]*ipam.Lease
+	poolNames           map[PoolKey]ipam.PoolName
+	withheldByAddr      map[netip.Addr]ipam.Withheld // by the first address
+	hostNameByName      map[string]*ipam.HostName
+	hostNameByInterface map[SandboxInterface]*ipam.HostName // the same names
+	sleepByLeaseID      map[string]*ipam.Sleep
+	slotByLeaseID       map[string]*ipam.Slot
+	tombstoneByUID      map[string]Tombstone      // by sandbox uid
+	tombstoneUIDByRev   *btree.Map[int64, string] // the same: the sandbox uids, the oldest tombstone first
+	runtime             string                    // id of the container runtime that the book's containers are in
+	unreadable          []Unreadable
 
 	opts *Options
 }
 
 func newTables(o *Options) *tables {
 	return &tables{
-		pools:      make(map[string]*poolIndex),
-		byAddr:     newRowset(),
-		byID:       make(map[string]*ipam.Lease),
-		byUID:      make(map[string][]*ipam.Lease),
-		names:      make(map[PoolKey]ipam.PoolName),
-		withheld:   make(map[netip.Addr]ipam.Withheld),
-		hostNames:  make(map[string]*ipam.HostName),
-		hostNameOf: make(map[Link]*ipam.HostName),
-		sleeps:     make(map[string]*ipam.Sleep),
-		slots:      make(map[string]*ipam.Slot),
-		tombs:      make(map[string]Tombstone),
-		stones:     new(btree.Map[int64, string]),
-		opts:       o,
+		poolByUID:           make(map[string]*poolIndex),
+		rowByAddr:           newRowset(),
+		rowByID:             make(map[string]*ipam.Lease),
+		rowsBySandboxUID:    make(map[string][]*ipam.Lease),
+		poolNames:           make(map[PoolKey]ipam.PoolName),
+		withheldByAddr:      make(map[netip.Addr]ipam.Withheld),
+		hostNameByName:      make(map[string]*ipam.HostName),
+		hostNameByInterface: make(map[SandboxInterface]*ipam.HostName),
+		sleepByLeaseID:      make(map[string]*ipam.Sleep),
+		slotByLeaseID:       make(map[string]*ipam.Slot),
+		tombstoneByUID:      make(map[string]Tombstone),
+		tombstoneUIDByRev:   new(btree.Map[int64, string]),
+		opts:                o,
 	}
 }
 
-// copied is a copy that nothing changes, without what finds a row by its id or its sandbox.
+// copied is the copy for [Index.Copy].
 func (x *tables) copied() *tables {
 	c := *x
-	c.byAddr = c.byAddr.snapshot()
-	c.hostNames, c.hostNameOf = maps.Clone(c.hostNames), maps.Clone(c.hostNameOf)
-	c.sleeps, c.slots = maps.Clone(c.sleeps), maps.Clone(c.slots)
-	c.tombs, c.names, c.withheld = maps.Clone(c.tombs), maps.Clone(c.names), maps.Clone(c.withheld)
-	c.byID, c.byUID, c.stones = nil, nil, nil
-	c.order, c.pools = nil, make(map[string]*poolIndex, len(x.pools))
-	for _, pi := range x.order {
+	c.rowByAddr = c.rowByAddr.snapshot()
+	c.hostNameByName, c.hostNameByInterface = maps.Clone(c.hostNameByName), maps.Clone(c.hostNameByInterface)
+	c.sleepByLeaseID, c.slotByLeaseID = maps.Clone(c.sleepByLeaseID), maps.Clone(c.slotByLeaseID)
+	c.tombstoneByUID, c.poolNames, c.withheldByAddr = maps.Clone(c.tombstoneByUID), maps.Clone(c.poolNames), maps.Clone(c.withheldByAddr)
+	c.rowByID, c.rowsBySandboxUID, c.tombstoneUIDByRev = nil, nil, nil
+	c.poolsInOrder, c.poolByUID = nil, make(map[string]*poolIndex, len(x.poolByUID))
+	for _, pi := range x.poolsInOrder {
 		p := pi.copied()
-		c.order, c.pools[p.pool.UID] = append(c.order, p), p
+		c.poolsInOrder, c.poolByUID[p.pool.UID] = append(c.poolsInOrder, p), p
 	}
-	c.broken = slices.Clone(c.broken)
+	c.unreadable = slices.Clone(c.unreadable)
 	return &c
 }
 
-// applyStep makes the tables agree with a step.
+// applyStep makes the change of a step in the tables.
 func (x *tables) applyStep(s *Step) {
 	switch {
-	case s.Removed:
+	case s.PoolRemoved:
 		x.removePool(s.Pool)
 	case s.Pool != nil:
 		x.replacePool(s.Pool)
-	case s.Tomb != "":
-		x.bury(s.Tomb, s.Stone)
+	case s.TombstoneUID != "":
+		x.setTombstone(s.TombstoneUID, s.Tombstone)
 	case s.Runtime != "":
 		x.runtime = s.Runtime
 	case s.Old != nil || s.Now != nil:
 		x.apply(s.Old, s.Now, s.Change.Rev)
-		x.setNames(s)
-		s.Sleep.apply(x.sleeps)
-		s.Slot.apply(x.slots)
+		x.applyHostNames(s)
+		s.Sleep.apply(x.sleepByLeaseID)
+		s.Slot.apply(x.slotByLeaseID)
 	}
-	if s.Name != nil {
-		x.names[KeyOfName(s.Name)] = *s.Name
+	if s.PoolName != nil {
+		x.poolNames[PoolKeyOfName(s.PoolName)] = *s.PoolName
 	}
 	if w := s.Withheld; w != nil {
-		if delete(x.withheld, w.Addr); s.Now == nil {
-			x.withheld[w.Addr] = *w
+		if delete(x.withheldByAddr, w.Addr); s.Now == nil {
+			x.withheldByAddr[w.Addr] = *w
 		}
 	}
 }
 
 // open returns an owner's open lease, or nil.
 func (x *tables) open(o ipam.Owner) *ipam.Lease {
-	for _, l := range x.byUID[o.UID] {
+	for _, l := range x.rowsBySandboxUID[o.UID] {
 		if l.State.Open() && l.Owner() == o {
 			return l
 		}
@@ -108,59 +111,59 @@ func (x *tables) open(o ipam.Owner) *ipam.Lease {
 	return nil
 }
 
-// apply replaces the row of one address: old is what was there, now what is;
-// nil means no row. rev is the revision of the change.
+// apply replaces the row of one address, or prefix: old is the row before the change, now the row
+// after it; nil is no row. rev is the revision of the change.
 func (x *tables) apply(old, now *ipam.Lease, rev int64) {
 	if old != nil {
-		x.byAddr.remove(old.Addr)
-		delete(x.byID, old.ID)
-		if of := slices.DeleteFunc(x.byUID[old.UID], func(l *ipam.Lease) bool { return l == old }); len(of) > 0 {
-			x.byUID[old.UID] = of
+		x.rowByAddr.remove(old.Addr)
+		delete(x.rowByID, old.ID)
+		if of := slices.DeleteFunc(x.rowsBySandboxUID[old.UID], func(l *ipam.Lease) bool { return l == old }); len(of) > 0 {
+			x.rowsBySandboxUID[old.UID] = of
 		} else {
-			delete(x.byUID, old.UID)
+			delete(x.rowsBySandboxUID, old.UID)
 		}
-		x.pools[old.PoolUID].leave(old)
+		x.poolByUID[old.PoolUID].removeRow(old)
 	}
 	if now != nil {
-		x.byAddr.set(now)
-		x.byID[now.ID] = now
-		if holdsName(now) {
-			x.byUID[now.UID] = append(x.byUID[now.UID], now)
+		x.rowByAddr.set(now)
+		x.rowByID[now.ID] = now
+		if keepsHostName(now) {
+			x.rowsBySandboxUID[now.UID] = append(x.rowsBySandboxUID[now.UID], now)
 		}
-		x.pools[now.PoolUID].enter(now)
+		x.poolByUID[now.PoolUID].addRow(now)
 		return
 	}
-	pi := x.pools[old.PoolUID]
+	pi := x.poolByUID[old.PoolUID]
 	pi.unoffer(old)
 	x.vacate(pi, old.Range(), rev)
 }
 
-// vacate makes addresses free, as far as they have no row and are not offered. rev is
-// the revision that made them so, 0 when they were never given.
+// vacate makes those addresses of a range free that have no row and are not offered. rev is the
+// revision at which they became free, 0 if they were never given.
 func (x *tables) vacate(pi *poolIndex, r ipam.Range, rev int64) {
 	if r.From != r.To {
 		x.vacateRange(pi, r, rev)
 		return
 	}
 	a := r.From
-	if pi.isBlocked(a) || x.byAddr.at(a) != nil || pi.free.Has(a) || pi.freed.Has(a) || pi.offered(a) {
+	if pi.isBlocked(a) || x.rowByAddr.at(a) != nil || pi.free.Has(a) || pi.freed.Has(a) || pi.offered(a) {
 		return
 	}
 	_, kept := pi.keptFor[a]
 	switch inside := pi.pool.OutsideAddr(a) == ""; {
 	case kept && inside:
-		pi.kept[a] = max(rev, pi.kept[a])
+		pi.freeKept[a] = max(rev, pi.freeKept[a])
 	case rev > 0 && inside:
 		pi.freed.Add(r, rev)
 	case rev > 0:
-		pi.sendAway(r, rev)
+		pi.queueOutside(r, rev)
 	case inside:
 		pi.free.Add(r)
 	}
-	pi.forget(x.opts.MostFreed)
+	pi.trimFreed(x.opts.MostFreed)
 }
 
-// vacateRange is vacate of what was a delegated prefix, or a part of one.
+// vacateRange is vacate of more than one address: a delegated prefix, or a part of one.
 func (x *tables) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
 	inside, outside := splitRange(&pi.pool.PoolSpec, r)
 	for _, in := range inside {
@@ -170,7 +173,7 @@ func (x *tables) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
 		}
 		for a := range pi.keptFor {
 			if rest.Remove(a) {
-				pi.kept[a] = max(rev, pi.kept[a])
+				pi.freeKept[a] = max(rev, pi.freeKept[a])
 			}
 		}
 		for part := range rest.All() {
@@ -183,16 +186,17 @@ func (x *tables) vacateRange(pi *poolIndex, r ipam.Range, rev int64) {
 	}
 	for _, out := range outside {
 		if rev > 0 {
-			pi.sendAway(out, rev)
+			pi.queueOutside(out, rev)
 		}
 	}
-	pi.forget(x.opts.MostFreed)
+	pi.trimFreed(x.opts.MostFreed)
 }
 
-// takenIn returns what of a range is not to be made free: it is so, has a row, is offered or
-// may be that of a row that cannot be read.
+// takenIn returns the parts of a range that must not be made free: they are free already, have a row,
+// are offered to a caller, or may be leased by a row that cannot be read. What it returns may reach beyond
+// the range.
 func (x *tables) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
-	for _, l := range x.byAddr.overlapping(r) {
+	for _, l := range x.rowByAddr.overlapping(r) {
 		out = append(out, l.Range())
 	}
 	out = append(out, pi.free.Within(r)...)
@@ -211,19 +215,20 @@ func (x *tables) takenIn(pi *poolIndex, r ipam.Range) (out []ipam.Range) {
 	return append(out, pi.blockedPrefixes...)
 }
 
-// withheldAt returns what is withheld of an address, alone or in a delegated prefix.
+// withheldAt returns the entry that withholds an address, alone or with the delegated prefix that it
+// is in; nil if none does.
 func (x *tables) withheldAt(a netip.Addr) *ipam.Withheld {
-	if len(x.withheld) == 0 {
+	if len(x.withheldByAddr) == 0 {
 		return nil
 	}
 	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
-		w, ok := x.withheld[at]
+		w, ok := x.withheldByAddr[at]
 		return &w, ok
 	})
 }
 
-// withheldAround looks for an address, and for each delegated prefix that can have it: there may be
-// as many withheld as an import had rows.
+// withheldAround looks for the entry of an address, and for that of each prefix that contains it. There
+// may be as many entries as an import had rows, so it does not walk them.
 func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, bool)) *ipam.Withheld {
 	for bits := a.BitLen(); bits > 0; bits-- {
 		p, err := a.Prefix(bits)
@@ -237,11 +242,11 @@ func withheldAround(a netip.Addr, withheld func(netip.Addr) (*ipam.Withheld, boo
 	return nil
 }
 
-// notWithheld says of what is withheld which row has it, or which pool would give it; "" is none.
-// Rows and pools come to be without what is withheld there, so this is damage.
+// notWithheld says in a sentence which row leases a withheld address, or which pool could give it; "" if
+// none. A new row and a new pool end what is withheld of their addresses, so either one is damage.
 func (x *tables) notWithheld(w *ipam.Withheld) string {
 	r := ipam.RangeOf(w.Addr, w.PrefixLen)
-	if rows := x.byAddr.overlapping(r); len(rows) > 0 {
+	if rows := x.rowByAddr.overlapping(r); len(rows) > 0 {
 		return fmt.Sprintf("%s is %s in pool %s", rows[0].Text(), rows[0].State, rows[0].PoolUID)
 	}
 	if in := x.poolOf(w.Addr); in != nil && Gives(&in.pool.PoolSpec, r) {

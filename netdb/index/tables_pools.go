@@ -10,12 +10,12 @@ import (
 	"github.com/ipamd/ipamd/netdb/free"
 )
 
-// addPool makes a pool known, with every usable address free.
+// addPool adds a pool, with every usable address free.
 func (x *tables) addPool(p *ipam.Pool) *poolIndex {
 	pi := newPoolIndex(p)
-	x.pools[p.UID] = pi
-	x.order = append(x.order, pi)
-	slices.SortStableFunc(x.order, func(a, b *poolIndex) int {
+	x.poolByUID[p.UID] = pi
+	x.poolsInOrder = append(x.poolsInOrder, pi)
+	slices.SortStableFunc(x.poolsInOrder, func(a, b *poolIndex) int {
 		return cmp.Compare(a.pool.UID, b.pool.UID) // UUIDv7: the order of creation
 	})
 	return pi
@@ -23,7 +23,7 @@ func (x *tables) addPool(p *ipam.Pool) *poolIndex {
 
 // poolOf returns the pool whose prefix contains the address.
 func (x *tables) poolOf(a netip.Addr) *poolIndex {
-	for _, pi := range x.order {
+	for _, pi := range x.poolsInOrder {
 		if pi.pool.Prefix.Contains(a) {
 			return pi
 		}
@@ -31,30 +31,31 @@ func (x *tables) poolOf(a netip.Addr) *poolIndex {
 	return nil
 }
 
-// replacePool makes a pool known, or known anew with its leases.
+// replacePool adds a pool, or puts a changed one in the place of the old one: its rows, its queues of
+// freed addresses and its offers are carried over, by what the pool can give now.
 func (x *tables) replacePool(p *ipam.Pool) {
-	was := x.pools[p.UID]
-	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
+	was := x.poolByUID[p.UID]
+	x.poolsInOrder = slices.DeleteFunc(x.poolsInOrder, func(pi *poolIndex) bool { return pi == was })
 	pi := x.addPool(p)
 	if was != nil {
-		for l := range x.byAddr.all() {
+		for l := range x.rowByAddr.all() {
 			if l.PoolUID == p.UID {
-				pi.enter(l)
+				pi.addRow(l)
 			}
 		}
-		for _, queue := range []free.Queue{was.freed, was.away} {
+		for _, queue := range []free.Queue{was.freed, was.freedOutside} {
 			for f := range queue.All() {
 				pi.requeue(f.Range, f.Rev)
 			}
 		}
-		for a, rev := range was.kept {
+		for a, rev := range was.freeKept {
 			if rev > 0 {
 				pi.requeue(ranges.Between(a, a), rev)
 			}
 		}
-		pi.forget(x.opts.MostFreed)
+		pi.trimFreed(x.opts.MostFreed)
 	}
-	for _, u := range x.broken {
+	for _, u := range x.unreadable {
 		x.blockAll(u)
 	}
 	if was != nil {
@@ -62,15 +63,15 @@ func (x *tables) replacePool(p *ipam.Pool) {
 	}
 }
 
-// removePool makes a pool unknown whose rows are gone.
+// removePool removes a pool, whose rows are gone by then.
 func (x *tables) removePool(p *ipam.Pool) {
-	was := x.pools[p.UID]
-	x.order = slices.DeleteFunc(x.order, func(pi *poolIndex) bool { return pi == was })
-	delete(x.pools, p.UID)
+	was := x.poolByUID[p.UID]
+	x.poolsInOrder = slices.DeleteFunc(x.poolsInOrder, func(pi *poolIndex) bool { return pi == was })
+	delete(x.poolByUID, p.UID)
 }
 
-// block keeps an address from being handed out because a row that cannot be
-// read names it, even if another one, which cools, names it too.
+// block keeps an address from being given, because a row that cannot be read may lease it. That
+// holds although a row that can be read cools on it.
 func (x *tables) block(a netip.Addr) {
 	pi := x.poolOf(a)
 	if pi == nil {
@@ -78,25 +79,25 @@ func (x *tables) block(a netip.Addr) {
 	}
 	pi.blocked[a] = struct{}{}
 	pi.take(a)
-	if l := x.byAddr.at(a); l != nil {
-		x.pools[l.PoolUID].unqueue(l)
+	if l := x.rowByAddr.at(a); l != nil {
+		x.poolByUID[l.PoolUID].unqueueCooling(l)
 	}
 }
 
-// blockAll keeps all that an unreadable row may mean from being handed out.
+// blockAll keeps all addresses from being given that a row which cannot be read may lease.
 func (x *tables) blockAll(u Unreadable) {
 	for _, a := range u.Addrs {
 		x.block(a)
 	}
 	for _, r := range u.Ranges {
-		for _, pi := range x.order {
+		for _, pi := range x.poolsInOrder {
 			if !ranges.Of(pi.pool.Prefix).Overlaps(r) {
 				continue
 			}
 			pi.blockedPrefixes = append(pi.blockedPrefixes, r)
 			pi.takeRange(r)
-			for _, l := range x.byAddr.overlapping(r) {
-				x.pools[l.PoolUID].unqueue(l)
+			for _, l := range x.rowByAddr.overlapping(r) {
+				x.poolByUID[l.PoolUID].unqueueCooling(l)
 			}
 		}
 	}

@@ -11,46 +11,47 @@ import (
 )
 
 // A View is what a request sees inside a commit: the committed rows, and on top what the requests
-// before it in the batch and it itself have staged. A nil row is gone.
+// before it in the batch and it itself have staged. The maps have what is staged, each named for its
+// key; a nil in one is a row that is committed, and that a step has removed.
 type View struct {
-	is      *tables // what is committed
-	steps   []Step
-	rev     int64 // of the last step
-	runtime string
+	committed *tables
+	steps     []Step
+	rev       int64  // of the last step
+	runtime   string // staged; "": as committed
 
-	leases   map[netip.Addr]*ipam.Lease
-	prefixes []*ipam.Lease // rows of delegated prefixes, also as they were in between
-	ids      map[string]*ipam.Lease
-	owners   map[ipam.Owner]*ipam.Lease
-	tombs    map[string]Tombstone
+	rowByAddr   map[netip.Addr]*ipam.Lease
+	prefixRows  []*ipam.Lease // of delegated prefixes, also those that a later step has replaced
+	rowByID     map[string]*ipam.Lease
+	openByOwner map[ipam.Owner]*ipam.Lease
 
-	pools      map[string]*ipam.Pool // by uid
-	names      map[PoolKey]ipam.PoolName
-	withheld   map[netip.Addr]*ipam.Withheld
-	hostNames  map[string]*ipam.HostName
-	hostNameOf map[Link]*ipam.HostName
-	sleeps     map[string]*ipam.Sleep // by lease
-	slots      map[string]*ipam.Slot  // likewise
+	tombstoneByUID      map[string]Tombstone
+	poolByUID           map[string]*ipam.Pool
+	poolNames           map[PoolKey]ipam.PoolName
+	withheldByAddr      map[netip.Addr]*ipam.Withheld
+	hostNameByName      map[string]*ipam.HostName
+	hostNameByInterface map[SandboxInterface]*ipam.HostName
+	sleepByLeaseID      map[string]*ipam.Sleep
+	slotByLeaseID       map[string]*ipam.Slot
 }
 
 func newView() *View {
 	return &View{
-		leases: make(map[netip.Addr]*ipam.Lease),
-		ids:    make(map[string]*ipam.Lease),
-		owners: make(map[ipam.Owner]*ipam.Lease),
-		tombs:  make(map[string]Tombstone),
+		rowByAddr:      make(map[netip.Addr]*ipam.Lease),
+		rowByID:        make(map[string]*ipam.Lease),
+		openByOwner:    make(map[ipam.Owner]*ipam.Lease),
+		tombstoneByUID: make(map[string]Tombstone),
 
-		pools:      make(map[string]*ipam.Pool),
-		names:      make(map[PoolKey]ipam.PoolName),
-		withheld:   make(map[netip.Addr]*ipam.Withheld),
-		hostNames:  make(map[string]*ipam.HostName),
-		hostNameOf: make(map[Link]*ipam.HostName),
-		sleeps:     make(map[string]*ipam.Sleep),
-		slots:      make(map[string]*ipam.Slot),
+		poolByUID:           make(map[string]*ipam.Pool),
+		poolNames:           make(map[PoolKey]ipam.PoolName),
+		withheldByAddr:      make(map[netip.Addr]*ipam.Withheld),
+		hostNameByName:      make(map[string]*ipam.HostName),
+		hostNameByInterface: make(map[SandboxInterface]*ipam.HostName),
+		sleepByLeaseID:      make(map[string]*ipam.Sleep),
+		slotByLeaseID:       make(map[string]*ipam.Slot),
 	}
 }
 
-// look finds what is staged under a key, or else what is committed.
+// look returns what is staged under a key, or else what is committed.
 func look[K comparable, V any](k K, staged, committed map[K]V) V {
 	if v, ok := staged[k]; ok {
 		return v
@@ -64,18 +65,18 @@ func (v *View) Rev() int64 { return v.rev }
 // At returns the row that leases an address, or nil: its own, or that of the delegated prefix
 // which contains it.
 func (v *View) At(a netip.Addr) *ipam.Lease {
-	if l := v.leases[a]; l != nil {
+	if l := v.rowByAddr[a]; l != nil {
 		return l
 	}
-	for _, l := range v.prefixes {
-		if l.Covers(a) && v.leases[l.Addr] == l {
+	for _, l := range v.prefixRows {
+		if l.Covers(a) && v.rowByAddr[l.Addr] == l {
 			return l
 		}
 	}
-	l := v.is.byAddr.at(a)
+	l := v.committed.rowByAddr.at(a)
 	if l != nil {
-		if _, staged := v.leases[l.Addr]; staged {
-			return nil // as it is now, it was looked for above
+		if _, staged := v.rowByAddr[l.Addr]; staged {
+			return nil // a step has changed that row; how it is now was looked for above
 		}
 	}
 	return l
@@ -83,30 +84,30 @@ func (v *View) At(a netip.Addr) *ipam.Lease {
 
 // Overlapping returns the rows that lease an address of a range, in order.
 func (v *View) Overlapping(r ipam.Range) []*ipam.Lease {
-	found := slices.DeleteFunc(v.is.byAddr.overlapping(r), func(l *ipam.Lease) bool {
-		_, staged := v.leases[l.Addr]
+	found := slices.DeleteFunc(v.committed.rowByAddr.overlapping(r), func(l *ipam.Lease) bool {
+		_, staged := v.rowByAddr[l.Addr]
 		return staged
 	})
-	for _, l := range v.leases {
+	for _, l := range v.rowByAddr {
 		if l != nil && l.Range().Overlaps(r) {
 			found = append(found, l)
 		}
 	}
-	slices.SortFunc(found, byFirst)
+	slices.SortFunc(found, byAddr)
 	return found
 }
 
-func byFirst(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) }
+func byAddr(x, y *ipam.Lease) int { return x.Addr.Compare(y.Addr) }
 
 // Rows yields every row, in no order.
 func (v *View) Rows() iter.Seq[*ipam.Lease] {
 	return func(yield func(*ipam.Lease) bool) {
-		for l := range v.is.byAddr.all() {
-			if _, staged := v.leases[l.Addr]; !staged && !yield(l) {
+		for l := range v.committed.rowByAddr.all() {
+			if _, staged := v.rowByAddr[l.Addr]; !staged && !yield(l) {
 				return
 			}
 		}
-		for _, l := range v.leases {
+		for _, l := range v.rowByAddr {
 			if l != nil && !yield(l) {
 				return
 			}
@@ -115,52 +116,53 @@ func (v *View) Rows() iter.Seq[*ipam.Lease] {
 }
 
 // Lease returns the row with an id, or nil.
-func (v *View) Lease(id string) *ipam.Lease { return look(id, v.ids, v.is.byID) }
+func (v *View) Lease(id string) *ipam.Lease { return look(id, v.rowByID, v.committed.rowByID) }
 
-// Removed reports whether this batch took the row with an id away.
+// Removed reports whether a step of this batch has removed the row with an id.
 func (v *View) Removed(id string) bool {
-	l, ok := v.ids[id]
+	l, ok := v.rowByID[id]
 	return ok && l == nil
 }
 
 // Open returns the owner's open lease, or nil.
 func (v *View) Open(o ipam.Owner) *ipam.Lease {
-	if l, ok := v.owners[o]; ok {
+	if l, ok := v.openByOwner[o]; ok {
 		return l
 	}
-	return v.is.open(o)
+	return v.committed.open(o)
 }
 
 // OpenOf returns every open lease of a sandbox uid, in address order.
 func (v *View) OpenOf(uid string) []*ipam.Lease {
-	return slices.DeleteFunc(v.heldBy(uid), func(l *ipam.Lease) bool { return !l.State.Open() })
+	return slices.DeleteFunc(v.notCooling(uid), func(l *ipam.Lease) bool { return !l.State.Open() })
 }
 
-// heldBy returns every row of a sandbox uid that does not cool, in address order.
-func (v *View) heldBy(uid string) []*ipam.Lease {
-	found := slices.Clone(v.is.byUID[uid])
-	for a, l := range v.leases {
+// notCooling returns every row of a sandbox uid that does not cool, in address order.
+func (v *View) notCooling(uid string) []*ipam.Lease {
+	found := slices.Clone(v.committed.rowsBySandboxUID[uid])
+	for a, l := range v.rowByAddr {
 		found = slices.DeleteFunc(found, func(f *ipam.Lease) bool { return f.Addr == a })
-		if l != nil && l.UID == uid && holdsName(l) {
+		if l != nil && l.UID == uid && keepsHostName(l) {
 			found = append(found, l)
 		}
 	}
-	slices.SortFunc(found, byFirst)
+	slices.SortFunc(found, byAddr)
 	return found
 }
 
-// Still returns the row in whose place a candidate is given, nil for none, and those that end
-// for it. Each is to be as it was when the candidate was picked, else the answer is [ipam.ErrTaken].
-func (v *View) Still(c Candidate) (old *ipam.Lease, ends []*ipam.Lease, err error) {
+// RowsFor returns what a candidate replaces: old is the row of the same address or prefix, which becomes
+// the candidate's; nil for none. ends are the rows inside a candidate's prefix that end for it. Where a row
+// is not as it was when the candidate was picked, the error is [ipam.ErrTaken].
+func (v *View) RowsFor(c Candidate) (old *ipam.Lease, ends []*ipam.Lease, err error) {
 	if c.PrefixLen == 0 {
 		old = v.At(c.Addr)
-		if RevOf(old) != c.rev || old != nil && old.PrefixLen != 0 { // it was free or cooled as it was picked, alone, and is so still
+		if RevOf(old) != c.coolingRev || old != nil && old.PrefixLen != 0 { // as it was picked it was free, or cooled as a single address
 			return nil, nil, fmt.Errorf("address %s: %w", c.Addr, ipam.ErrTaken)
 		}
 		return old, nil, nil
 	}
 	rows := v.Overlapping(c.Range())
-	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.cooled), byFirst), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
+	if !slices.EqualFunc(rows, slices.SortedFunc(slices.Values(c.coolingRows), byAddr), func(is, was *ipam.Lease) bool { return is.ID == was.ID && is.Rev == was.Rev }) {
 		return nil, nil, fmt.Errorf("prefix %s: %w", c.Text(), ipam.ErrTaken)
 	}
 	for i, l := range rows {
@@ -179,30 +181,37 @@ func RevOf(l *ipam.Lease) int64 {
 	return l.Rev
 }
 
-// Tombstone returns that of a sandbox uid, zero for none.
-func (v *View) Tombstone(uid string) Tombstone { return look(uid, v.tombs, v.is.tombs) }
+// Tombstone returns the tombstone of a sandbox uid, the zero one for none.
+func (v *View) Tombstone(uid string) Tombstone {
+	return look(uid, v.tombstoneByUID, v.committed.tombstoneByUID)
+}
 
-// Tombstones returns how many there may be at the most, and the oldest of those that are committed.
+// Tombstones returns how many tombstones there are, or a few more: one that a step of this batch replaces
+// counts twice. oldest is the oldest of those that are committed.
 func (v *View) Tombstones() (n int, oldest Tombstone) {
-	_, uid, _ := v.is.stones.Min()
-	return len(v.is.tombs) + len(v.tombs), v.is.tombs[uid]
+	_, uid, _ := v.committed.tombstoneUIDByRev.Min()
+	return len(v.committed.tombstoneByUID) + len(v.tombstoneByUID), v.committed.tombstoneByUID[uid]
 }
 
 // Sleep returns the sleep of a lease, or nil.
-func (v *View) Sleep(lease string) *ipam.Sleep { return look(lease, v.sleeps, v.is.sleeps) }
+func (v *View) Sleep(lease string) *ipam.Sleep {
+	return look(lease, v.sleepByLeaseID, v.committed.sleepByLeaseID)
+}
 
 // Slot returns the slot of a lease, or nil.
-func (v *View) Slot(lease string) *ipam.Slot { return look(lease, v.slots, v.is.slots) }
+func (v *View) Slot(lease string) *ipam.Slot {
+	return look(lease, v.slotByLeaseID, v.committed.slotByLeaseID)
+}
 
 // Slots yields every slot.
 func (v *View) Slots() iter.Seq[*ipam.Slot] {
 	return func(yield func(*ipam.Slot) bool) {
-		for id, s := range v.is.slots {
-			if _, staged := v.slots[id]; !staged && !yield(s) {
+		for id, s := range v.committed.slotByLeaseID {
+			if _, staged := v.slotByLeaseID[id]; !staged && !yield(s) {
 				return
 			}
 		}
-		for _, s := range v.slots {
+		for _, s := range v.slotByLeaseID {
 			if s != nil && !yield(s) {
 				return
 			}
@@ -210,24 +219,29 @@ func (v *View) Slots() iter.Seq[*ipam.Slot] {
 	}
 }
 
-// HostNameOf returns the name of a link, or nil.
-func (v *View) HostNameOf(of Link) *ipam.HostName { return look(of, v.hostNameOf, v.is.hostNameOf) }
-
-// HostNamed returns who has a name, or nil.
-func (v *View) HostNamed(name string) *ipam.HostName { return look(name, v.hostNames, v.is.hostNames) }
-
-// RowsOf returns the rows by which a link keeps its name.
-func (v *View) RowsOf(of Link) []*ipam.Lease {
-	return slices.DeleteFunc(v.heldBy(of.UID), func(l *ipam.Lease) bool { return l.Interface != of.Interface })
+// HostNameOf returns the host interface name that is leased to an interface, or nil.
+func (v *View) HostNameOf(of SandboxInterface) *ipam.HostName {
+	return look(of, v.hostNameByInterface, v.committed.hostNameByInterface)
 }
 
-// LastName returns the name that has lost its last row with one that goes, or nil.
-func (v *View) LastName(gone *ipam.Lease) *ipam.HostName {
-	if gone == nil || !holdsName(gone) {
+// HostNamed returns the lease of a host interface name, or nil.
+func (v *View) HostNamed(name string) *ipam.HostName {
+	return look(name, v.hostNameByName, v.committed.hostNameByName)
+}
+
+// RowsOfInterface returns the rows for which an interface keeps its host interface name.
+func (v *View) RowsOfInterface(of SandboxInterface) []*ipam.Lease {
+	return slices.DeleteFunc(v.notCooling(of.UID), func(l *ipam.Lease) bool { return l.Interface != of.Interface })
+}
+
+// HostNameEndedBy returns the host interface name that ends with a row which was just removed, because
+// its interface has no other row that keeps it; or nil.
+func (v *View) HostNameEndedBy(gone *ipam.Lease) *ipam.HostName {
+	if gone == nil || !keepsHostName(gone) {
 		return nil
 	}
-	of := Link{gone.UID, gone.Interface}
-	if has := v.HostNameOf(of); has != nil && len(v.RowsOf(of)) == 0 {
+	of := SandboxInterface{gone.UID, gone.Interface}
+	if has := v.HostNameOf(of); has != nil && len(v.RowsOfInterface(of)) == 0 {
 		return has
 	}
 	return nil
@@ -238,18 +252,18 @@ func (v *View) Runtime() string {
 	if v.runtime != "" {
 		return v.runtime
 	}
-	return v.is.runtime
+	return v.committed.runtime
 }
 
 // Unreadable are the rows that could not be read.
-func (v *View) Unreadable() []Unreadable { return v.is.broken }
+func (v *View) Unreadable() []Unreadable { return v.committed.unreadable }
 
-// Withheld lists the withheld addresses.
+// Withheld returns the withheld addresses, in no order.
 func (v *View) Withheld() []ipam.Withheld {
-	all := v.is.withheld
-	if len(v.withheld) > 0 {
+	all := v.committed.withheldByAddr
+	if len(v.withheldByAddr) > 0 {
 		all = maps.Clone(all)
-		for a, w := range v.withheld {
+		for a, w := range v.withheldByAddr {
 			if w == nil {
 				delete(all, a)
 			} else {
@@ -260,16 +274,17 @@ func (v *View) Withheld() []ipam.Withheld {
 	return slices.Collect(maps.Values(all))
 }
 
-// WithheldAt returns what is withheld of an address, alone or in a delegated prefix.
+// WithheldAt returns the entry that withholds an address, alone or with the delegated prefix that it
+// is in; nil if none does.
 func (v *View) WithheldAt(a netip.Addr) *ipam.Withheld {
-	if len(v.withheld) == 0 {
-		return v.is.withheldAt(a)
+	if len(v.withheldByAddr) == 0 {
+		return v.committed.withheldAt(a)
 	}
 	return withheldAround(a, func(at netip.Addr) (*ipam.Withheld, bool) {
-		if w, staged := v.withheld[at]; staged {
+		if w, staged := v.withheldByAddr[at]; staged {
 			return w, w != nil
 		}
-		w, ok := v.is.withheld[at]
+		w, ok := v.committed.withheldByAddr[at]
 		return &w, ok
 	})
 }

@@ -8,27 +8,27 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
-// A PoolKey is what a pool is called by: of a name there may be one of each family.
+// A PoolKey identifies a pool: one IPv4 pool and one IPv6 pool may have the same name.
 type PoolKey struct {
 	Name   string
 	Family int
 }
 
-// KeyOf is that of a pool.
-func KeyOf(s *ipam.PoolSpec) PoolKey { return PoolKey{s.Name, s.Family()} }
+// PoolKeyOf returns the key of a pool.
+func PoolKeyOf(s *ipam.PoolSpec) PoolKey { return PoolKey{s.Name, s.Family()} }
 
-// KeyOfName is that of what is remembered of a name.
-func KeyOfName(n *ipam.PoolName) PoolKey { return PoolKey{n.Name, n.Family} }
+// PoolKeyOfName returns the key of what is remembered of a pool's name.
+func PoolKeyOfName(n *ipam.PoolName) PoolKey { return PoolKey{n.Name, n.Family} }
 
 // Pools returns every pool.
 func (v *View) Pools() []*ipam.Pool {
 	var out []*ipam.Pool
-	for _, pi := range v.is.order {
-		if _, staged := v.pools[pi.pool.UID]; !staged {
+	for _, pi := range v.committed.poolsInOrder {
+		if _, staged := v.poolByUID[pi.pool.UID]; !staged {
 			out = append(out, pi.pool)
 		}
 	}
-	for _, p := range v.pools {
+	for _, p := range v.poolByUID {
 		if p != nil {
 			out = append(out, p)
 		}
@@ -36,12 +36,12 @@ func (v *View) Pools() []*ipam.Pool {
 	return out
 }
 
-// Pool returns the pool of a uid, nil for none.
+// Pool returns the pool with a uid, or nil.
 func (v *View) Pool(uid string) *ipam.Pool {
-	if p, staged := v.pools[uid]; staged {
+	if p, staged := v.poolByUID[uid]; staged {
 		return p
 	}
-	if pi := v.is.pools[uid]; pi != nil {
+	if pi := v.committed.poolByUID[uid]; pi != nil {
 		return pi.pool
 	}
 	return nil
@@ -49,20 +49,21 @@ func (v *View) Pool(uid string) *ipam.Pool {
 
 // PoolName returns what is remembered of a pool's name.
 func (v *View) PoolName(s *ipam.PoolSpec) ipam.PoolName {
-	n := look(KeyOf(s), v.names, v.is.names)
+	n := look(PoolKeyOf(s), v.poolNames, v.committed.poolNames)
 	n.Name, n.Family = s.Name, s.Family()
 	return n
 }
 
-// PoolNames has all that is remembered of names.
+// PoolNames returns all that is remembered of pools' names.
 func (v *View) PoolNames() map[PoolKey]ipam.PoolName {
-	all := maps.Clone(v.is.names)
-	maps.Copy(all, v.names)
+	all := maps.Clone(v.committed.poolNames)
+	maps.Copy(all, v.poolNames)
 	return all
 }
 
-// PoolFor returns the pool of an address that could be handed out. A row outside its pool stays
-// that pool's.
+// PoolFor returns the pool of an address: that of a row which is outside its pool, or else the one that
+// contains the address. The error says that no pool does, or that this one cannot give it; an address
+// that is leased is no error.
 func (v *View) PoolFor(a netip.Addr) (*ipam.Pool, error) {
 	if l := v.At(a); l != nil {
 		if p := v.Pool(l.PoolUID); p.Outside(l) != "" {
@@ -76,8 +77,8 @@ func (v *View) PoolFor(a netip.Addr) (*ipam.Pool, error) {
 		if note := p.OutsideAddr(a); note != "" {
 			return p, fmt.Errorf("%w %s: it is %s", ipam.ErrNotInPool, p.Name, note)
 		}
-		if pi := v.is.pools[p.UID]; pi != nil {
-			return p, pi.mayGive(a)
+		if pi := v.committed.poolByUID[p.UID]; pi != nil {
+			return p, pi.checkGivable(a)
 		}
 		return p, nil
 	}
@@ -88,10 +89,10 @@ func isIn(l *ipam.Lease, pool string, s ipam.State) bool {
 	return l != nil && l.PoolUID == pool && l.State == s
 }
 
-func (v *View) countOf(pool string, s ipam.State) int {
+func (v *View) countInState(pool string, s ipam.State) int {
 	n := 0
-	if pi := v.is.pools[pool]; pi != nil { // it may be made in this batch
-		n = pi.count[s]
+	if pi := v.committed.poolByUID[pool]; pi != nil { // nil: a step of this batch makes it
+		n = pi.countByState[s]
 	}
 	for _, step := range v.steps {
 		if isIn(step.Old, pool, s) {
@@ -104,24 +105,23 @@ func (v *View) countOf(pool string, s ipam.State) int {
 	return n
 }
 
-// QuarantineFull reports whether as many addresses of a pool are quarantined as may be without an
-// operator, and how many that is.
+// QuarantineFull reports whether no more addresses of a pool may be quarantined without an operator,
+// and how many may be.
 func (v *View) QuarantineFull(p *ipam.Pool) (most int, full bool) {
-	pi := v.is.pools[p.UID]
+	pi := v.committed.poolByUID[p.UID]
 	if pi == nil || pi.pool != p {
 		pi = newPoolIndex(p)
 	}
-	most = v.is.opts.mostQuarantined(pi.size)
-	return most, v.countOf(p.UID, ipam.Quarantined) >= most
+	most = v.committed.opts.quarantineCap(pi.size)
+	return most, v.countInState(p.UID, ipam.Quarantined) >= most
 }
 
-// quarantineMost is how many addresses of a pool are quarantined without an
-// operator, however large it is: one guest that answers for all of a /64 must
-// not fill the disk.
-const quarantineMost = 1 << 16
+// maxQuarantined is how many addresses of a pool may be quarantined without an operator, however
+// large the pool is: one guest that answers for all of a /64 must not fill the disk.
+const maxQuarantined = 1 << 16
 
-// mostQuarantined is how many addresses of a pool may be quarantined without
+// quarantineCap is how many addresses of a pool may be quarantined without
 // an operator.
-func (o *Options) mostQuarantined(size uint64) int {
-	return int(max(1, min(float64(size)*o.QuarantineShare, quarantineMost)))
+func (o *Options) quarantineCap(size uint64) int {
+	return int(max(1, min(float64(size)*o.QuarantineShare, maxQuarantined)))
 }

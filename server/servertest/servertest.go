@@ -170,7 +170,7 @@ func (g giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Re
 		return nil, fmt.Errorf("pool %q: %w", r.Pool, ipam.ErrNotFound)
 	}
 	owner := ipam.Owner{PoolUID: pool.UID, UID: want.UID, Interface: want.Interface}
-	if l, ok := g.book.Held(owner); ok {
+	if l, ok := g.book.OpenLease(owner); ok {
 		return &allocator.Result{Leases: []*ipam.Lease{l}, Pools: []*ipam.Pool{pool}, Existing: true}, nil
 	}
 	var err error
