@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// restEvery is the longest time between two looks for addresses whose
+	// freeEvery is the longest time between two looks for addresses whose
 	// cooldown is over; with a short cooldown it is an eighth of that.
-	restEvery = time.Second
-	// restBatch bounds the rows that one commit frees: requests wait for it.
-	restBatch = 16
+	freeEvery = time.Second
+	// freeBatch bounds the rows that one commit frees: requests wait for it.
+	freeBatch = 16
 )
 
 // FreeCooled frees addresses that have cooled, until ctx ends: those whose cooldown
@@ -22,7 +22,7 @@ const (
 // would keep its row, and the book of a large pool would grow for as long as the
 // daemon runs.
 func (a *Allocator) FreeCooled(ctx context.Context) error {
-	for broadcast.Pause(ctx, max(min(restEvery, a.Policy.Cooldown/8), time.Millisecond)) {
+	for broadcast.Pause(ctx, max(min(freeEvery, a.Policy.Cooldown/8), time.Millisecond)) {
 		for _, p := range a.Book.Pools() {
 			if err := a.freeCooled(ctx, p); err != nil && ctx.Err() == nil {
 				a.Log.Debug("cooled addresses are not freed yet", "pool", p.Name, "err", err)
@@ -37,11 +37,11 @@ func (a *Allocator) FreeCooled(ctx context.Context) error {
 func (a *Allocator) freeCooled(ctx context.Context, p *ipam.Pool) error {
 	who := ipam.Who{Actor: ipam.ByAllocator, Reason: "rested"}
 	for after := (*ipam.Lease)(nil); ; {
-		rested := a.Book.Cooled(p.UID, a.Policy.Cooldown, after, restBatch)
-		if len(rested) == 0 {
+		cooled := a.Book.Cooled(p.UID, a.Policy.Cooldown, after, freeBatch)
+		if len(cooled) == 0 {
 			return nil
 		}
-		after = rested[len(rested)-1]
+		after = cooled[len(cooled)-1]
 		if err := a.Gate(p); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (a *Allocator) freeCooled(ctx context.Context, p *ipam.Pool) error {
 		if silent := a.Board.About(p.Prefix.Addr()).Silent; len(silent) > 0 {
 			return &EvidenceError{silent}
 		}
-		if _, err := a.Book.Free(ctx, who, rested, a.unseen); err != nil {
+		if _, err := a.Book.Free(ctx, who, cooled, a.unseen); err != nil {
 			return err
 		}
 	}

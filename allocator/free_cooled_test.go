@@ -27,7 +27,7 @@ func TestF1AWitnessKeepsWhatHasRested(t *testing.T) {
 		Pool(t, c.Book, "default", "10.8.64.0/24")
 	})
 	pool := a.Book.Pools()[0]
-	const all = 3 * restBatch
+	const all = 3 * freeBatch
 	var first netip.Addr
 	for i := range all {
 		l := Reserve(t, a.Book, fmt.Sprint("s", i))
