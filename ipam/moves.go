@@ -15,7 +15,7 @@ const (
 	Paused      State = "paused"      // frozen or hibernated; the address stays its own, without limit
 	Releasing   State = "releasing"   // the owner released it or is known to be gone; removal is not confirmed
 	Cooling     State = "cooling"     // removal confirmed; waits out the cooldown
-	Quarantined State = "quarantined" // not given: seen in use without a matching owner, or withheld by an operator or a rebuild
+	Quarantined State = "quarantined" // not given: seen in use without a matching owner, or kept back by an operator or a rebuild
 )
 
 // Cancelled is what becomes of an attempt; no address is ever in this state. It

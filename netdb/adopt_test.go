@@ -59,7 +59,7 @@ func setAside(t *testing.T, b *netdb.Book) *ipam.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.Withhold(ctx, watchdog, r.ID, r.Rev, evidence)
+	q, err := b.QuarantineReleasing(ctx, watchdog, r.ID, r.Rev, evidence)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (l *life) end(t *testing.T) (e ended) {
 	b := Reserve(t, l.book, "overrun")
 	r, err := l.book.Release(ctx, client, b.ID, "", 0)
 	l.done(t, err)
-	q, err := l.book.Withhold(ctx, watchdog, r.ID, r.Rev, evidence)
+	q, err := l.book.QuarantineReleasing(ctx, watchdog, r.ID, r.Rev, evidence)
 	l.done(t, err)
 	_, err = l.book.Adopt(ctx, Who(ipam.ByReconciler, "repaired"), ipam.Adoption{Addr: q.Addr, Rev: q.Rev, Sandbox: "there",
 		Binding: ipam.Binding{MAC: "02:00:00:00:00:02"}})

@@ -179,7 +179,7 @@ func TestAHostNameOfALinkThatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Withhold(ctx, watchdog, r.ID, r.Rev, evidence); err != nil {
+	if _, err := b.QuarantineReleasing(ctx, watchdog, r.ID, r.Rev, evidence); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := reserveNamed(b, p, "b", "eth0", naming(b, "b", "veth-a", nil)); !errors.Is(err, ipam.ErrNameTaken) {

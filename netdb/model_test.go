@@ -310,7 +310,7 @@ func TestL17RandomOperationsAgainstAMap(t *testing.T) {
 			},
 			"quarantined": func(t *rapid.T) {
 				_, e := some(t, ipam.Releasing)
-				l, err := b.Withhold(ctx, watchdog, e.id, e.rev, evidence)
+				l, err := b.QuarantineReleasing(ctx, watchdog, e.id, e.rev, evidence)
 				move(l, err, e, ipam.Quarantined)
 			},
 			"adopt": func(t *rapid.T) {

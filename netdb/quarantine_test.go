@@ -71,7 +71,7 @@ func TestNoQuarantineWithoutEvidence(t *testing.T) {
 	b := Open(t)
 	l := inState(t, b, ipam.Releasing)
 	for _, nothing := range []string{"", "seen", "[]", "null", `{"witness":"netns"}`, `"netns"`} {
-		_, err := b.Withhold(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
+		_, err := b.QuarantineReleasing(ctx, watchdog, l.ID, l.Rev, json.RawMessage(nothing))
 		wantErr(t, err, ipam.ErrInvalid)
 		_, err = b.Quarantine(ctx, operator, two.Next().Next(), json.RawMessage(nothing))
 		wantErr(t, err, ipam.ErrInvalid)

@@ -92,11 +92,11 @@ func (b releases) Expire(ctx context.Context, who ipam.Who, id string, rev int64
 	return b.w.moveAt(ctx, who, id, rev, ipam.Free, nil, unseen, ipam.Reserved)
 }
 
-// Withhold quarantines the address of a releasing lease, if its row is still
+// QuarantineReleasing quarantines the address of a releasing lease, if its row is still
 // at rev: the runtime has removed the workload, and yet the address stays on
 // the wire. evidence is a JSON array and may not be empty. The quarantine's
 // share does not apply: this address could not be given anyway.
-func (b releases) Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
+func (b releases) QuarantineReleasing(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error) {
 	if err := ipam.CheckEvidence(evidence); err != nil {
 		return nil, err
 	}

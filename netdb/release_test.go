@@ -36,7 +36,7 @@ func inState(t *testing.T, b *netdb.Book, s ipam.State) *ipam.Lease {
 	case ipam.Cooling:
 		l = step(b.Confirm(ctx, watchdog, l.ID, l.Rev, nil))
 	case ipam.Quarantined:
-		l = step(b.Withhold(ctx, watchdog, l.ID, l.Rev, evidence))
+		l = step(b.QuarantineReleasing(ctx, watchdog, l.ID, l.Rev, evidence))
 	}
 	return l
 }
@@ -63,8 +63,8 @@ func TestVerbsAtARevision(t *testing.T) {
 		"Expire": {func(b *netdb.Book, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 			return b.Expire(ctx, who, id, rev, unseen)
 		}, []ipam.State{ipam.Reserved}, []ipam.Actor{ipam.ByWatchdog}, ipam.Free, true},
-		"Withhold": {func(b *netdb.Book, who ipam.Who, id string, rev int64, _ func() error) (*ipam.Lease, error) {
-			return b.Withhold(ctx, who, id, rev, evidence)
+		"QuarantineReleasing": {func(b *netdb.Book, who ipam.Who, id string, rev int64, _ func() error) (*ipam.Lease, error) {
+			return b.QuarantineReleasing(ctx, who, id, rev, evidence)
 		}, []ipam.State{ipam.Releasing}, []ipam.Actor{ipam.ByWatchdog, ipam.ByOperator}, ipam.Quarantined, false},
 		"ClearAt": {func(b *netdb.Book, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 			return b.ClearAt(ctx, who, id, rev, unseen)

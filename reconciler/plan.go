@@ -417,7 +417,7 @@ func (v *view) silent(w census.Witness) bool {
 // awaited reports whether one of a reserved lease's containers may be yet to
 // use it.
 func (v *view) awaited(l *ipam.Lease, own []census.Sighting) bool {
-	return slices.ContainsFunc(own, func(s census.Sighting) bool { return v.leases.Awaits(l, workload.Seen(s)) })
+	return slices.ContainsFunc(own, func(s census.Sighting) bool { return v.leases.AboutToUse(l, workload.Seen(s)) })
 }
 
 func (v *view) pastDeadline(l *ipam.Lease) bool {

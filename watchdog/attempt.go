@@ -25,7 +25,7 @@ type attempt struct {
 	slow       bool // it has one of the few slots for leases whose last attempt ended by its timeout
 }
 
-// track makes the tracks agree with the leases that are to be confirmed.
+// track has a track for each lease that is to be confirmed, and no other.
 func (w *Watchdog) track(want map[string]*ipam.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,12 +140,12 @@ func (w *Watchdog) releasing(ids []string) (out []*ipam.Lease) {
 	return out
 }
 
-// try is the first stage: what is asked for one lease alone.
+// try is the first stage of an attempt: what is asked for one lease alone.
 func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	a.facts = w.look(own, a.lease, a.others, a.reassigned, a.leases)
-	w.idle(own, a)
+	w.askClaims(own, a)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != ipam.Releasing {
 		found = w.askOwner(own, a.lease.Sandbox)
@@ -164,7 +164,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 		w.fail(a, found)
 		return
 	}
-	w.passed = append(w.passed, a)
+	w.toConclude = append(w.toConclude, a)
 	if !w.concluding {
 		w.concluding = true
 		works.Go(func() { w.conclude(ctx) })

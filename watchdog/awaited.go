@@ -66,14 +66,14 @@ func (a *awaiting) stands(lease string, now ipam.Stamp) bool {
 
 // Answered notes that a lease is answered to its owner, who will bind it within a
 // time: until then it does not end because its workload is gone. It has to be
-// called before the lease is read from the book for the answer. What the owner
-// releases ends as ever.
+// called before the lease is read from the book for the answer. A release by the owner
+// ends it all the same.
 func (w *Watchdog) Answered(l *ipam.Lease, within time.Duration) {
 	w.answers.note(l.ID, answered{w.cfg.Now(), within})
 }
 
 // Bound ends what [Watchdog.Answered] noted: the owner has bound the lease, which
-// from now on lives with its workload. It also notes from when on the lease
+// from now on ends when its workload is gone. It also notes from when on the lease
 // records its host interface: before is the lease as it was when the call that
 // bound it began, nil when it could not be read.
 func (w *Watchdog) Bound(before, l *ipam.Lease, began time.Time) {
@@ -88,7 +88,8 @@ func (w *Watchdog) Ended(lease string) { w.answers.end(lease) }
 // since and still has the time to.
 func (w *Watchdog) Awaited(lease string) bool { return w.answers.stands(lease, w.cfg.Now()) }
 
-// unawaited is unseen for a lease that was not released.
+// unawaited is the check in the transaction that ends a lease which its owner has not released:
+// [ErrAwaited] while the lease is awaited, else what unseen says.
 func (w *Watchdog) unawaited(l *ipam.Lease, unseen func() error) func() error {
 	return func() error {
 		if w.Awaited(l.ID) {
@@ -98,5 +99,5 @@ func (w *Watchdog) unawaited(l *ipam.Lease, unseen func() error) func() error {
 	}
 }
 
-// ofAnswer blocks because the owner has yet to bind.
+// ofAnswer is the obstacle that the owner has not bound the lease yet.
 func ofAnswer() obstacle { return obstruct(KindOwner, "%v", ErrAwaited) }

@@ -19,13 +19,13 @@ import (
 // their commits.
 const commits = 64
 
-// conclude is the second stage, one at a time: it takes all attempts that
-// passed the first until there are none.
+// conclude is the second stage, of which one runs at a time: it takes all attempts that
+// passed the first stage, until there are none.
 func (w *Watchdog) conclude(ctx context.Context) {
 	for {
 		w.mu.Lock()
-		batch := w.passed
-		w.passed = nil
+		batch := w.toConclude
+		w.toConclude = nil
 		if len(batch) == 0 {
 			w.concluding = false
 			w.mu.Unlock()
@@ -37,8 +37,8 @@ func (w *Watchdog) conclude(ctx context.Context) {
 	}
 }
 
-// confirm reads news and list once for all, and has those cool of which
-// nothing is left.
+// confirm reads the kernel's news and the runtime's list once for all attempts, and moves
+// the leases of which nothing is left to cooling.
 //
 // The kernel's entries are forgotten before the commit: a crash between the
 // two costs nothing, while the other order would leave entries of an old owner
@@ -145,13 +145,13 @@ func (w *Watchdog) cool(ctx context.Context, a *attempt) ([]obstacle, error) {
 	return nil, errOver
 }
 
-// quarantine withholds an address that is still seen on the wire, if it is
-// time; else what was found stands.
+// quarantine quarantines an address that is still seen on the wire, if [quarantineReason] has a
+// reason; else it returns what was found.
 func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle, wire census.Answer) ([]obstacle, error) {
 	strangers := a.leases.Strangers(a.lease, wire.Seen)
 	others := slices.DeleteFunc(slices.Clone(wire.Seen), a.ignores)
 	claimed := len(wire.Seen) > 0 && (len(others) == 0 || a.leases.Claimed(a.lease, others))
-	reason := withholdReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
+	reason := quarantineReason(found, strangers, claimed, w.cfg.Now().Since(a.lease.Since), w.cfg.ReleasingMax)
 	if reason == "" {
 		return found, nil
 	}
@@ -165,13 +165,13 @@ func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle,
 	if err != nil {
 		return []obstacle{obstruct(KindUnconfirmed, "who is seen there could not be written down: %v", err)}, nil
 	}
-	if _, err := w.cfg.Book.Withhold(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence); err != nil {
+	if _, err := w.cfg.Book.QuarantineReleasing(ctx, w.who(reason), a.lease.ID, a.lease.Rev, evidence); err != nil {
 		return w.refused(a, err)
 	}
 	return nil, errOver
 }
 
-// refused turns the book's refusal into what comes next.
+// refused turns an error of the book into the obstacle that the attempt ends with, or into errOver.
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
 	case errors.Is(err, errNotUnseen):

@@ -21,9 +21,9 @@ type answer struct {
 type facts struct {
 	runtime bool // there is one
 
-	looks      map[Container]answer // asked by id
-	idle       map[Container]bool   // no task, and a label alone: they block nothing
-	reassigned map[Container]bool   // recorded, and another lease's by now
+	looks        map[Container]answer // asked by id
+	blockNothing map[Container]bool   // containers without a task, and the lease's by a label alone
+	reassigned   map[Container]bool   // recorded, and another lease's by now
 
 	ports   bool // were asked
 	plugged []census.Plugged
@@ -71,7 +71,7 @@ func ofContainers(l *ipam.Lease, f facts) (out []obstacle) {
 	for _, c := range all {
 		got, asked := f.looks[c]
 		switch {
-		case f.reassigned[c], f.idle[c]:
+		case f.reassigned[c], f.blockNothing[c]:
 		case !asked:
 			out = append(out, obstruct(KindRuntime, "container %s was not asked about", c))
 		case got.err != nil:
@@ -187,12 +187,11 @@ const (
 	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
 )
 
-// withholdReason says whether a released address is to be quarantined, "" when
-// not. Its own workload must be gone to the last port; then a container of
-// another that claims it is reason enough, and so is it when claimed: all that is
-// seen of it is what others claim, which no release waits for. Anything else
-// on the wire is one after the longest wait.
-func withholdReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
+// quarantineReason says for what reason a released address is to be quarantined; "": it is not. Its own
+// workload has to be gone, ports included. Then it is quarantined at once if another's container claims it,
+// or if claimed: all that is seen of it is what others claim, and no release waits for that. For
+// anything else on the wire it is quarantined after the longest wait.
+func quarantineReason(found []obstacle, strangers []census.Sighting, claimed bool, waited, most time.Duration) string {
 	seen := false
 	for _, o := range found {
 		if o.Kind != KindSighting && o.Kind != KindSilent {

@@ -123,7 +123,7 @@ func TestSetAside(t *testing.T) {
 		"the same, and its own port is there": {[]obstacle{port, sighting}, other, 9 * time.Hour, ""},
 		"a stranger on the wire alone waits":  {[]obstacle{sighting}, onWire, 0, ""},
 	} {
-		if got := withholdReason(tt.found, tt.strangers, false, tt.waited, time.Hour); got != tt.want {
+		if got := quarantineReason(tt.found, tt.strangers, false, tt.waited, time.Hour); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -135,7 +135,7 @@ func TestSetAside(t *testing.T) {
 		"its own port is still there": {[]obstacle{port, sighting}, ""},
 		"a claim that went":           {nil, ""},
 	} {
-		if got := withholdReason(tt.found, onWire, true, 0, time.Hour); got != tt.want {
+		if got := quarantineReason(tt.found, onWire, true, 0, time.Hour); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

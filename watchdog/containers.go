@@ -133,10 +133,10 @@ func (r *containerIndex) of(l *ipam.Lease, x *workload.Leases, past bool) []Cont
 	return out
 }
 
-// awaited returns the containers that may be about to use a lease which is not
+// aboutToUse returns the containers that may be about to use a lease which is not
 // bound yet.
-func (r *containerIndex) awaited(l *ipam.Lease, x *workload.Leases) []Container {
-	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.Awaits(l, r.member(c).Record) })
+func (r *containerIndex) aboutToUse(l *ipam.Lease, x *workload.Leases) []Container {
+	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.AboutToUse(l, r.member(c).Record) })
 }
 
 // claims returns those of a released lease's containers that only their owner label

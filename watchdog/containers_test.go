@@ -47,14 +47,14 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 		list, board []Record
 		want        bool
 	}{
-		"idle":                                    {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Record{alone}, []Record{alone}, true},
+		"idle":                                    {attempt{facts: facts{looks: found, blockNothing: map[Container]bool{c: true}}}, []Record{alone}, []Record{alone}, true},
 		"young":                                   {attempt{facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
 		"with a task when it was asked":           {attempt{over: true, facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
 		"made since it was asked":                 {attempt{}, []Record{alone}, []Record{alone}, false},
 		"made since, beyond the grace":            {attempt{over: true}, []Record{alone}, []Record{alone}, true},
 		"made since, not on the board yet":        {attempt{over: true}, []Record{alone}, nil, true},
 		"made since, the board shows a task":      {attempt{over: true}, []Record{alone}, []Record{tasked}, false},
-		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, idle: map[Container]bool{c: true}}}, []Record{alone}, []Record{tasked}, false},
+		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, blockNothing: map[Container]bool{c: true}}}, []Record{alone}, []Record{tasked}, false},
 		"with the lease's id, beyond the grace":   {attempt{over: true}, []Record{named}, []Record{named}, false},
 		"recorded by the lease, beyond the grace": {attempt{over: true}, []Record{recorded}, []Record{recorded}, false},
 	} {

@@ -1,10 +1,15 @@
 // Package watchdog releases an address only after the removal of its workload is
 // confirmed.
 //
-// It guarantees that an address becomes reusable by one of two ways only: a
+// It guarantees that the address of a lease becomes reusable in two ways only: a
 // lease that was never bound, and that no witness sees, ends at once; every
 // other lease is releasing until the runtime and the kernel both confirm that
 // nothing of its workload is left. "Could not ask" confirms nothing.
+//
+// A [Blocker] is a reason why a removal is not confirmed. One try to confirm is an
+// attempt, in two stages: look-ups for one lease alone, then what is read once for all leases
+// that passed those. Between its attempts a lease has a track, which says when the next
+// one is due.
 //
 // [Watchdog.Run] confirms. Events only ask it to look again, so one that is
 // lost, doubled or late changes nothing but the moment. It works under a

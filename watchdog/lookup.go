@@ -14,9 +14,9 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// look asks the runtime, by id, about the containers that a lease records and
-// about others that were once seen to belong to it, and the kernel about its
-// ports. It does not ask about the reassigned, which are another lease's by now.
+// look asks the runtime, by id, about the containers that a lease records and about others that were once
+// seen to belong to it, and the kernel about its ports. It does not ask about containers in reassigned,
+// which are another lease's by now.
 func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, reassigned map[Container]bool, x *workload.Leases) facts {
 	f := facts{runtime: w.cfg.Runtime != nil, reassigned: reassigned}
 	if f.runtime {
@@ -61,12 +61,12 @@ func (w *Watchdog) grace(l *ipam.Lease) time.Duration {
 	return claimGrace - w.cfg.Now().Since(l.Since)
 }
 
-// idle asks about an attempt's claims, by id, and notes those that block no release:
-// without a task, and too old to be a start under way, or beyond the grace.
-func (w *Watchdog) idle(ctx context.Context, a *attempt) {
+// askClaims looks an attempt's claims up by id, and notes those that block no release: they have no task,
+// and were made too long before the release to be a start under way, or the grace is over.
+func (w *Watchdog) askClaims(ctx context.Context, a *attempt) {
 	a.over = w.grace(a.lease) <= 0
 	oldest := a.lease.Since.Wall.Add(-claimGrace)
-	a.facts.idle = make(map[Container]bool)
+	a.facts.blockNothing = make(map[Container]bool)
 	var mu sync.Mutex
 	var all errgroup.Group // waited for below
 	all.SetLimit(claimsAbreast)
@@ -80,19 +80,19 @@ func (w *Watchdog) idle(ctx context.Context, a *attempt) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			a.facts.looks[c], a.facts.idle[c] = look, idle
+			a.facts.looks[c], a.facts.blockNothing[c] = look, idle
 			return nil
 		})
 	}
 	_ = all.Wait() // none of them returns one
 }
 
-// ignores reports whether a sighting blocks no release: it is of a record without a
-// task that carries the sandbox's name alone, and is idle or beyond the grace.
+// ignores reports whether a sighting blocks no release: it is of a record without a task that carries
+// the sandbox's name alone, and askClaims has noted it, or the grace is over.
 func (a *attempt) ignores(s census.Sighting) bool {
 	c := Container{Namespace: s.Namespace, ID: s.Container}
 	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
-		!slices.Contains(a.lease.Containers, c) && (a.facts.idle[c] || a.over)
+		!slices.Contains(a.lease.Containers, c) && (a.facts.blockNothing[c] || a.over)
 }
 
 func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {

@@ -116,10 +116,10 @@ func neverSeen(l *ipam.Lease, left workload.Trace, boot string) []obstacle {
 	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
 }
 
-// unplugged keeps a lease without containers whose link is there and a port of no bridge, or was moved to
-// another namespace: a bridge that was deleted and made again has no ports until each owner plugs its own, and all that
-// shows such a sandbox, or a machine whose tap was moved, is its link. A sandbox that ended took its link with it; of a tap
-// that outlives its machine the owner knows, where there is one to ask.
+// unplugged keeps a lease without containers whose link exists, but is a port of no bridge or was moved to
+// another namespace. A bridge that was deleted and made again has no ports until each owner plugs its own in, and
+// until then the link is all that shows such a sandbox. The link of a sandbox that has ended is gone with it. A tap
+// may outlive its virtual machine: that only the owner oracle knows, and where there is one this is not asked.
 func (w *Watchdog) unplugged(ctx context.Context, l *ipam.Lease, left workload.Trace) []obstacle {
 	if len(l.Containers) > 0 || !l.Plug.OfBoot(ipam.Now().BootID) {
 		return nil
@@ -150,13 +150,13 @@ func (w *Watchdog) Expire(ctx context.Context, l *ipam.Lease, reason string) (re
 	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
 		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, ipam.ErrCools) {
-			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.awaited(l)))
+			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.aboutToUse(l)))
 		}
 	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
-	return w.outcome(l, w.awaited(l), err)
+	return w.outcome(l, w.aboutToUse(l), err)
 }
 
 // outcome words the book's answer.

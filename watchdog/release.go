@@ -48,13 +48,13 @@ func (w *Watchdog) Release(ctx context.Context, who ipam.Who, id, uid string, if
 		return nil, nil, err
 	}
 	w.answers.end(id)
-	l = w.await(ctx, l)
+	l = w.waitForAttempt(ctx, l)
 	return l, w.Blockers(l), nil
 }
 
-// await waits, not for long, until Run has looked at what is left of a lease
-// that was released just now, and returns the lease as it is then.
-func (w *Watchdog) await(ctx context.Context, l *ipam.Lease) *ipam.Lease {
+// waitForAttempt waits, no longer than releaseLook, until Run has looked at what is left of a
+// lease that was released just now, and returns the lease as it is then.
+func (w *Watchdog) waitForAttempt(ctx context.Context, l *ipam.Lease) *ipam.Lease {
 	ctx, cancel := context.WithTimeout(ctx, releaseLook)
 	defer cancel()
 	for poked := false; l.State == ipam.Releasing; poked = true {

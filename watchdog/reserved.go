@@ -13,10 +13,9 @@ import (
 // may have been: it has to cool before it is given again.
 var errWasSeen = errors.New("a witness saw the address since it was handed out")
 
-// withdraw ends a lease that was handed out and never bound. It is free at once
-// when nothing can know it: every witness answers not to see it, none has since
-// it was handed out, and the runtime lists no container that may be about to use
-// it. found is what stands in the way of that.
+// withdraw ends a lease that was handed out and never bound. Its address is free at once if nothing can
+// know it: every witness has answered and none sees it, none has since it was handed out, and the
+// runtime lists no container that may be about to use it. found is what stands in the way of that.
 //
 // Two errors are not the book's: errWasSeen and errNotUnseen. errWasSeen and
 // ipam.ErrCools say that nothing is in the way now, but that the address has to cool.
@@ -25,7 +24,7 @@ func (w *Watchdog) withdraw(ctx context.Context, who ipam.Who, l *ipam.Lease) (f
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := workload.About(w.cfg.Board, l)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.newsErr, &wire
-	f.list = w.awaited(l)(in.there)
+	f.list = w.aboutToUse(l)(in.there)
 	if found = append(ofList(f), ofWire(f)...); len(found) == 0 {
 		found = besideOf(ctx, w.cfg.Ports, l)
 	}
@@ -42,12 +41,13 @@ func (w *Watchdog) withdraw(ctx context.Context, who ipam.Who, l *ipam.Lease) (f
 	if err := w.cfg.Ports.Forget(ctx, l.Addr); err != nil {
 		return nil, []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
 	}
-	freed, err = w.cfg.Book.Expire(ctx, who, l.ID, l.Rev, w.unseen(l, w.awaited(l)))
+	freed, err = w.cfg.Book.Expire(ctx, who, l.ID, l.Rev, w.unseen(l, w.aboutToUse(l)))
 	return freed, nil, err
 }
 
-// awaited is which containers may be about to use a lease that is not bound yet.
-func (w *Watchdog) awaited(l *ipam.Lease) func(*containerIndex) []Container {
+// aboutToUse returns a function that says which containers may be about to use a lease that is not bound
+// yet.
+func (w *Watchdog) aboutToUse(l *ipam.Lease) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
 		// Other leases can only take containers away from this one: without any there is
 		// nothing to read them for.
@@ -55,7 +55,7 @@ func (w *Watchdog) awaited(l *ipam.Lease) func(*containerIndex) []Container {
 			return nil
 		}
 		rows, _ := w.cfg.Book.Leases()
-		return r.awaited(l, workload.NewLeases(rows))
+		return r.aboutToUse(l, workload.NewLeases(rows))
 	}
 }
 

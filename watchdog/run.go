@@ -57,7 +57,7 @@ func (w *Watchdog) stop() {
 	defer w.mu.Unlock()
 	w.running = false
 	clear(w.tracks)
-	w.passed, w.justReleased = nil, nil
+	w.toConclude, w.justReleased = nil, nil
 	w.ended.Send()
 }
 

@@ -52,9 +52,9 @@ func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Contain
 	return found
 }
 
-// unseen is asked in the transaction that frees an address. A container that
-// was made after the runtime's list was read is on the board by then, or it is
-// made after the address has gone.
+// unseen returns the check in the transaction that ends a lease: errNotUnseen while the board shows
+// anything of it. A container that was made after the runtime's list was read is on the board by then, or
+// it is made after the lease has ended.
 func (w *Watchdog) unseen(l *ipam.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
@@ -72,25 +72,25 @@ func (w *Watchdog) seenAgain(l *ipam.Lease, belong func(*containerIndex) []Conta
 	return []obstacle{obstruct(KindUnconfirmed, "a witness saw it just now")}
 }
 
-// belonging is which containers are a lease's that was bound.
+// belonging returns a function that says which containers belong to a lease that was bound.
 func belonging(l *ipam.Lease, x *workload.Leases) func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container { return r.of(l, x, false) }
 }
 
-// belonging is which containers are a lease's, without those that block no release and
-// that the board shows without a task.
+// belonging returns a function that says which containers belong to the attempt's lease, without those
+// that block no release and that the board shows without a task.
 func (a *attempt) belonging() func(*containerIndex) []Container {
 	return func(r *containerIndex) []Container {
 		return slices.DeleteFunc(r.of(a.lease, a.leases, false), a.ignored(r, r))
 	}
 }
 
-// ignored returns a function that says which of the containers in r block no release: those
-// that claim the lease by a label alone, have no task on the board, and were found idle or are
-// beyond the grace. Beyond the grace one that is made meanwhile is not looked up by its id.
+// ignored returns a function that says which of the containers in r block no release: those that
+// claim the lease by a label alone, have no task on the board, and either were noted by askClaims or, once
+// the grace is over, were found by no look-up. A container that is made after the grace is not looked up.
 func (a *attempt) ignored(r, board *containerIndex) func(Container) bool {
 	return func(c Container) bool {
 		m := board.member(c)
-		return (a.facts.idle[c] || a.over && !a.facts.looks[c].Found) && len(r.claims(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)
+		return (a.facts.blockNothing[c] || a.over && !a.facts.looks[c].Found) && len(r.claims(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)
 	}
 }

@@ -27,10 +27,10 @@ type Book interface {
 	ReleaseAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
 	Expire(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
 	Confirm(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error)
-	Withhold(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
+	QuarantineReleasing(ctx context.Context, who ipam.Who, id string, rev int64, evidence json.RawMessage) (*ipam.Lease, error)
 }
 
-// Config says whom to ask and how patiently. Every field is needed unless it
+// Config has what the watchdog asks, and how long it waits. Every field is needed unless it
 // says otherwise.
 type Config struct {
 	Book    Book
@@ -79,7 +79,7 @@ type Watchdog struct {
 	running      bool
 	tracks       map[string]*track // of the leases to be confirmed, by id
 	justReleased []string          // ids of leases that were released just now
-	passed       []*attempt        // attempts whose look-ups found nothing left; the second stage takes all at once
+	toConclude   []*attempt        // attempts whose look-ups found nothing left; the second stage takes all at once
 	concluding   bool              // the second stage is under way
 	ended        broadcast.Signal  // at the end of the next attempt
 	slots        int               // first stages under way

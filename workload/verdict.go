@@ -73,11 +73,11 @@ func (x *Leases) leased(sandbox, uid string) bool {
 	return slices.ContainsFunc(x.bySandbox[sandbox], func(l *ipam.Lease) bool { return l.UID == uid })
 }
 
-// Awaits reports whether a container may be about to use a lease that is not
+// AboutToUse reports whether a container may be about to use a lease that is not
 // bound yet. One that is labelled with another lease, that another open one records
 // or that claims another address lives with that: a sandbox's second interface that
 // never came ends beside its first.
-func (x *Leases) Awaits(l *ipam.Lease, r Record) bool {
+func (x *Leases) AboutToUse(l *ipam.Lease, r Record) bool {
 	elsewhere := r.LeaseID != "" && r.LeaseID != l.ID || r.Addr.IsValid() && r.Addr != l.Addr ||
 		slices.ContainsFunc(x.byContainer[r.Container], func(o *ipam.Lease) bool { return o.ID != l.ID && o.State.Open() })
 	return !elsewhere && x.Judge(l, r) == Ours

@@ -122,7 +122,7 @@ func TestBelongs(t *testing.T) {
 
 // A container that lives with another lease or another address does not come for
 // a lease that is not bound.
-func TestAwaits(t *testing.T) {
+func TestAboutToUse(t *testing.T) {
 	l := began("L", "a", "a1", 5, func(l *ipam.Lease) { l.Addr = netip.MustParseAddr("10.8.64.2") })
 	x := NewLeases([]*ipam.Lease{l, began("T", "a", "a1", 5, eth1, records("c2"))})
 	for name, tt := range map[string]struct {
@@ -138,7 +138,7 @@ func TestAwaits(t *testing.T) {
 		"recorded by the lease for eth1":           {of("c2", "a"), false},
 		"another incarnation's":                    {of("c1", "a", uid("a2")), false},
 	} {
-		if got := x.Awaits(l, tt.seen); got != tt.want {
+		if got := x.AboutToUse(l, tt.seen); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
