@@ -18,22 +18,34 @@ import (
 
 // Kernel says what the names of links and namespaces are now; *bridge.Group is one.
 type Kernel interface {
+	// Settle reads what the kernel has reported up to now, for the addresses at least.
 	Settle(ctx context.Context, about ...netip.Addr) error
+	// CheckNetns is an error for a path that can name no network namespace.
 	CheckNetns(ctx context.Context, path string) error
+	// NetnsID returns the id by which sightings show the namespace at a path.
 	NetnsID(ctx context.Context, path string) (int, error)
+	// PlugOf resolves the names of a link and a namespace; 0 of one that does not exist.
 	PlugOf(ctx context.Context, hostInterface, netns string) (index int, inode uint64, err error)
+	// IsPort reports whether a link is a port of a bridge that is looked after: the one with the
+	// index or, where that is 0, with the name.
 	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
+	// PortsInto says of each namespace which ports lead into it.
 	PortsInto(ctx context.Context, of ...census.Namespace) []census.Into
+	// PortNames and PortMACs read memory: the names of the ports, and their MACs by their names.
 	PortNames() map[string]bool
 	PortMACs() map[string]string
+	// Elsewhere returns the bridge that is not looked after, of which a link is a port; "": none.
 	Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error)
+	// Beside says in a sentence for each address where it is, in a namespace that no witness reads.
 	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
 }
 
 // Watchdog keeps a lease that was given to its owner until the owner has bound it, or its time to
 // bind is over; *watchdog.Watchdog is one.
 type Watchdog interface {
+	// Bound ends that wait. before is the lease as it was when the call that bound it began.
 	Bound(before, l *ipam.Lease, began time.Time)
+	// Ended ends that wait: the owner has given the lease up.
 	Ended(lease string)
 }
 
@@ -49,8 +61,7 @@ type Rules interface {
 }
 
 // A Book is the lease book as callers on the socket change it. All fields but Runtime and Rules
-// are needed.
-// It is safe for concurrent use.
+// are needed. It is safe for concurrent use.
 type Book struct {
 	*netdb.Book
 	Runtime   bool // a container runtime is configured
@@ -62,8 +73,8 @@ type Book struct {
 	Log       *slog.Logger
 }
 
-// Bind refuses containers where no runtime could ever confirm that they are gone, and a
-// namespace that the kernel does not know. See [netdb.Book.Bind].
+// Bind is [netdb.Book.Bind] with checkBinding before it, for the owner of a lease. It gives a lease from
+// before a rebuild back first, and returns when the kernel has the rules of the lease.
 func (b *Book) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, where ipam.Binding) (*ipam.Lease, error) {
 	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err

@@ -14,13 +14,13 @@ import (
 // stays as it was.
 type Binding struct {
 	Containers    []Container
-	Gone          []Container // are recorded no more; not among Containers
+	Gone          []Container // not to be recorded any more; none of Containers
 	Netns         string      // path of the network namespace
 	HostInterface string      // the port of the bridge
 	MAC           string      // of the sandbox's interface
-	Plug          Plug        // what Netns and HostInterface are just now, as far as is known
+	Plug          Plug        // the link and the namespace that HostInterface and Netns are now, as far as is known
 	Seen          bool        // a witness sees the lease's sandbox on the pool's bridge, whatever else is named
-	Takes         bool        // the link of Plug, from another sandbox's lease that records it since
+	Takes         bool        // the lease takes the link of Plug back, which a lease of another sandbox has recorded since
 }
 
 // Check returns a [FieldError] for the first part that cannot be stored, and

@@ -24,7 +24,7 @@ type Candidate struct {
 	Early     bool // its cooldown was cut short, because nothing else is left
 	Cut       ipam.Cut
 
-	coolingRev  int64         // of an address: the revision of the cooling row that the new lease replaces; 0: none
+	rowRev      int64         // of an address: the revision of the cooling row that the new lease replaces; 0: none
 	coolingRows []*ipam.Lease // of a delegated prefix: the cooling rows in it
 }
 
@@ -84,7 +84,7 @@ func (x *Offers) Pick(poolUID string, policy ipam.Policy) (Candidate, error) {
 		exhausted.Next = minCooldown(policy) - cooled
 		return Candidate{}, exhausted
 	}
-	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: cooled < policy.Cooldown, coolingRev: l.Rev}
+	c := Candidate{Addr: l.Addr, Pool: pi.pool, Early: cooled < policy.Cooldown, rowRev: l.Rev}
 	if c.Early {
 		c.Cut = ipam.CutEarly
 	}

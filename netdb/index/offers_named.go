@@ -26,7 +26,7 @@ func (x *Offers) PickOwn(o ipam.Owner, bits int) (Candidate, bool) {
 		return Candidate{Addr: l.Addr, PrefixLen: bits, Pool: pi.pool, Cut: ipam.CutOwn, coolingRows: []*ipam.Lease{l}}, true
 	}
 	pi.offers[l.Addr] = 0
-	return Candidate{Addr: l.Addr, Pool: pi.pool, Cut: ipam.CutOwn, coolingRev: l.Rev}, true
+	return Candidate{Addr: l.Addr, Pool: pi.pool, Cut: ipam.CutOwn, rowRev: l.Rev}, true
 }
 
 // PickAddr offers the address that a request names, if its owner may have it. Errors: [ipam.ErrNotInPool];
@@ -59,7 +59,7 @@ func (x *Offers) PickAddr(o ipam.Owner, a netip.Addr, policy ipam.Policy) (Candi
 		return Candidate{}, &ipam.KeptError{Addr: a, Pool: pi.pool.Name, Sandbox: owner}
 	}
 	pi.offers[a] = pi.take(a)
-	return Candidate{Addr: a, Pool: pi.pool, Cut: cut, coolingRev: RevOf(l)}, nil
+	return Candidate{Addr: a, Pool: pi.pool, Cut: cut, rowRev: RevOf(l)}, nil
 }
 
 // PickKept returns the address that a pool keeps for a sandbox. kept is false if it keeps none, or if
@@ -100,7 +100,7 @@ func (x *Offers) PickKept(o ipam.Owner, sandbox string, policy ipam.Policy) (c C
 	if err != nil {
 		return Candidate{}, true, err
 	}
-	return Candidate{Addr: a, Pool: pi.pool, Cut: cut, coolingRev: RevOf(l)}, true, nil
+	return Candidate{Addr: a, Pool: pi.pool, Cut: cut, rowRev: RevOf(l)}, true, nil
 }
 
 // coolsWithPrefix reports whether a row, which may be nil, is a delegated prefix that cools. No address

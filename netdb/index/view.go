@@ -156,7 +156,7 @@ func (v *View) notCooling(uid string) []*ipam.Lease {
 func (v *View) RowsFor(c Candidate) (old *ipam.Lease, ends []*ipam.Lease, err error) {
 	if c.PrefixLen == 0 {
 		old = v.At(c.Addr)
-		if RevOf(old) != c.coolingRev || old != nil && old.PrefixLen != 0 { // as it was picked it was free, or cooled as a single address
+		if RevOf(old) != c.rowRev || old != nil && old.PrefixLen != 0 { // as it was picked it was free, or cooled as a single address
 			return nil, nil, fmt.Errorf("address %s: %w", c.Addr, ipam.ErrTaken)
 		}
 		return old, nil, nil
