@@ -17,9 +17,9 @@ type SandboxInterface struct{ UID, Interface string }
 // InterfaceOf returns the interface that a name is leased to.
 func InterfaceOf(n *ipam.HostName) SandboxInterface { return SandboxInterface{n.UID, n.Interface} }
 
-// keepsHostName reports whether a row keeps the host interface name of its interface leased: a row of
-// a sandbox does until it cools, which is when the removal is confirmed.
-func keepsHostName(l *ipam.Lease) bool { return l.UID != "" && l.State != ipam.Cooling }
+// sandboxRow reports whether a row is of a sandbox and does not cool, as those of rowsBySandboxUID. While an
+// interface has such a row, its host interface name stays leased: cooling means that the removal is confirmed.
+func sandboxRow(l *ipam.Lease) bool { return l.UID != "" && l.State != ipam.Cooling }
 
 // applyHostNames makes the change of a step in the tables.
 func (x *tables) applyHostNames(s *Step) {

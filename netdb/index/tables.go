@@ -127,7 +127,7 @@ func (x *tables) apply(old, now *ipam.Lease, rev int64) {
 	if now != nil {
 		x.rowByAddr.set(now)
 		x.rowByID[now.ID] = now
-		if keepsHostName(now) {
+		if sandboxRow(now) {
 			x.rowsBySandboxUID[now.UID] = append(x.rowsBySandboxUID[now.UID], now)
 		}
 		x.poolByUID[now.PoolUID].addRow(now)

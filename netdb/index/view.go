@@ -142,7 +142,7 @@ func (v *View) notCooling(uid string) []*ipam.Lease {
 	found := slices.Clone(v.committed.rowsBySandboxUID[uid])
 	for a, l := range v.rowByAddr {
 		found = slices.DeleteFunc(found, func(f *ipam.Lease) bool { return f.Addr == a })
-		if l != nil && l.UID == uid && keepsHostName(l) {
+		if l != nil && l.UID == uid && sandboxRow(l) {
 			found = append(found, l)
 		}
 	}
@@ -237,7 +237,7 @@ func (v *View) RowsOfInterface(of SandboxInterface) []*ipam.Lease {
 // HostNameEndedBy returns the host interface name that ends with a row which was just removed, because
 // its interface has no other row that keeps it; or nil.
 func (v *View) HostNameEndedBy(gone *ipam.Lease) *ipam.HostName {
-	if gone == nil || !keepsHostName(gone) {
+	if gone == nil || !sandboxRow(gone) {
 		return nil
 	}
 	of := SandboxInterface{gone.UID, gone.Interface}
