@@ -27,14 +27,14 @@ type policy struct {
 	leastReleases      int
 }
 
-// A view is all that a plan is made of. The book was read before the census. It
-// is of use after index. Its methods are the rows of one table of decisions, in the files of what
-// they are about; none changes what was read.
+// A view is all that a plan is made of. The book was read before the census. Its method index has to be
+// called first. Its other methods are the rows of one table of decisions, each in the file of its subject;
+// none changes what was read.
 type view struct {
 	policy
 	book    []*ipam.Lease // in the order of the addresses
 	census  census.Census
-	unasked map[netip.Addr]bool // quarantined; a probe should have asked about them and did not
+	unasked map[netip.Addr]bool // quarantined addresses that should have been probed, and were not
 	gone    map[string]bool     // leases whose every recorded container answered a look-up not to be there
 	changed error               // why the runtime's word that something is gone proves nothing
 	whole   bool                // kernel and runtime were read anew for this census
@@ -246,7 +246,7 @@ func (v *view) held(d *decision, l *ipam.Lease, overdue bool, contests map[strin
 			if s.bind.Containers = unrecorded(l, backed); len(s.bind.Containers) > 0 {
 				d.add(s, Bind, "container %s/%s runs", s.bind.Containers[0].Namespace, s.bind.Containers[0].ID)
 			} else {
-				v.plug(d, s)
+				v.recordPlumbing(d, s)
 			}
 		}
 	case ipam.Paused:
@@ -258,16 +258,16 @@ func (v *view) held(d *decision, l *ipam.Lease, overdue bool, contests map[strin
 		} else if mode := v.stopping(l); mode != "" && v.stopped(l, own, backed, mode) {
 			d.add(s, Still, "its tasks stand still, or are gone")
 		} else if l.Plug.Boot == "" || l.Plug.OfBoot(v.now.BootID) {
-			v.plug(d, s)
+			v.recordPlumbing(d, s)
 		} // else its port ended with the boot, and what has its name now is another's
 	}
 }
 
-// plug records which link a lease's port is, where that came after the bind: a later
-// link of the same name is then known to be another. A name that the leases of two sandboxes record
-// says nothing about whose link it is, nor one that two incarnations record. Of a lease that names no port it records behind which one a
-// witness sees it.
-func (v *view) plug(d *decision, s step) {
+// recordPlumbing binds a lease to the link and the namespace that its names stand for, where the book does not
+// have these yet: a later link of the same name is then known to be another. It does not where the leases of two
+// sandboxes, or of two incarnations of one, record the name, which says nothing then about whose link it is. Of a
+// lease that names no port it records behind which one a witness sees it.
+func (v *view) recordPlumbing(d *decision, s step) {
 	if link, news := v.inPlace(s.lease); news {
 		s.bind.Seen, s.bind.Plug.Behind = true, link
 		d.add(s, Bind, "a witness sees it on its bridge")
@@ -290,11 +290,11 @@ func (v *view) plug(d *decision, s step) {
 	}
 }
 
-// inPlace returns behind which link a witness sees the workload of a lease without containers, where
-// the book does not know that yet, or does not know that any has seen it; 0 of a lease that
-// names a port. A port that is another lease's shows that one's sandbox, which may have taken the
-// address and the MAC. Behind a port of which no lease and no container says whose it is, the MAC alone
-// counts where the lease names nothing else: so is each sandbox that was bound by its MAC.
+// inPlace returns behind which link a witness sees the workload of a lease without containers; 0 of a lease
+// that names a port. news is true where the book does not have that yet, or has not recorded that any witness
+// has seen the workload. A sighting behind a port of another lease does not count: there is that lease's
+// sandbox, which may have taken the address and the MAC. Behind a port of which no lease and no container says
+// whose it is, the MAC alone counts if the lease names nothing else, as one that was bound by its MAC.
 func (v *view) inPlace(l *ipam.Lease) (link int, news bool) {
 	if len(l.Containers) > 0 {
 		return 0, false
