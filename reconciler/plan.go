@@ -278,6 +278,7 @@ func (v *view) recordPlumbing(d *decision, s step) {
 		return
 	}
 	s.bind = v.unrecordedPlumbing(s.lease)
+	s.bind.Seen = s.bind.Seen && !v.silent(census.Netns) // else which ports there are is what was known before
 	if s.bind.Netns != "" && slices.ContainsFunc(v.spaces[s.bind.Netns], another) {
 		s.bind.Netns = "" // it may be another's by now
 	}

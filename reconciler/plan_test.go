@@ -335,6 +335,27 @@ func TestG4APortThatIsNotKnownIsRecorded(t *testing.T) {
 	}
 }
 
+// That a port was there before its witness fell silent does not show that the sandbox was seen.
+func TestAPortOfASilentWitnessIsNotSeen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		silent []line
+		want   bool
+	}{
+		"all speak":           {nil, true},
+		"the netns is silent": {[]line{silent(netns)}, false},
+		"another is silent":   {[]line{silent(runtime)}, true},
+	} {
+		w := worldOf(append(tt.silent, lease("10.8.64.2", bound, "A", on("tap0")))...)
+		w.unrecordedPlumbing = func(l *ipam.Lease) ipam.Binding { return ipam.Binding{HostInterface: "tap0", Seen: true} }
+		t.Run(name, func(t *testing.T) {
+			d := expect(t, w, "bind 10.8.64.2 A")
+			if got := d.steps[0].bind.Seen; got != tt.want {
+				t.Errorf("recorded as seen: %v", got)
+			}
+		})
+	}
+}
+
 // A namespace that the kernel did not say when it was bound is asked for again, unless another sandbox's lease records its path.
 func TestG4ANamespaceThatWasNotSaidIsAskedFor(t *testing.T) {
 	const a2, a3 = "10.8.64.2", "10.8.64.3"
