@@ -3,6 +3,7 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,53 +21,82 @@ const forkMost = time.Second
 
 // lockBridge takes the lock. The error names the process that has it and
 // wraps ErrLocked. Call it inside the bridge's namespace.
-func lockBridge(bridge string) (l *lock, err error) {
-	for until := time.Now().Add(forkMost); ; time.Sleep(10 * time.Millisecond) {
-		if l, err = tryLock(bridge); !errors.Is(err, ErrLocked) || time.Now().After(until) {
+func lockBridge(bridge string) (*lock, error) {
+	until := time.Now().Add(forkMost)
+	pid, says := 0, ""
+	for first := true; ; first = false {
+		l, err := tryLock(bridge)
+		if !errors.Is(err, ErrLocked) {
 			return l, err
 		}
+		over := time.Now().After(until)
+		if first || over { // not each time: a connection stays in the holder's queue until it drains that
+			pid, says = holder(bridge)
+		}
+		if over || !mayBeStarting(pid) {
+			return nil, fmt.Errorf("%w%s", err, says)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// mayBeStarting reports whether a child that is being started may have the lock, by the process that
+// took it: that one is this process or has ended, or it is not known.
+func mayBeStarting(pid int) bool {
+	return pid == 0 || pid == os.Getpid() || errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+}
+
+// lockName is the name of the socket.
+func lockName(bridge string) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: "@ipamd/bridge/" + bridge}
+}
+
+func lockSocket() (fd int, err error) {
+	return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 }
 
 func tryLock(bridge string) (*lock, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := lockSocket()
 	if err != nil {
 		return nil, fmt.Errorf("lock bridge %s: %w", bridge, err)
 	}
-	addr := &unix.SockaddrUnix{Name: "@ipamd/bridge/" + bridge}
-	err = unix.Bind(fd, addr)
+	err = unix.Bind(fd, lockName(bridge))
 	if err == nil {
 		err = unix.Listen(fd, 128)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return &lock{fd}, nil
-	case errors.Is(err, unix.EADDRINUSE):
-		err = fmt.Errorf("lock bridge %s: %w%s", bridge, ErrLocked, holder(fd, addr))
-	default:
-		err = fmt.Errorf("lock bridge %s: %w", bridge, err)
 	}
 	_ = unix.Close(fd)
-	return nil, err
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = ErrLocked
+	}
+	return nil, fmt.Errorf("lock bridge %s: %w", bridge, err)
 }
 
-// holder names the process that listens at addr, as far as it can be known.
-func holder(fd int, addr unix.Sockaddr) string {
-	if err := unix.Connect(fd, addr); err != nil {
-		return ""
+// holder returns the process that has the lock, 0 where it is not known, and what to say of it
+// behind [ErrLocked].
+func holder(bridge string) (pid int, says string) {
+	fd, err := lockSocket()
+	if err != nil {
+		return 0, ""
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, lockName(bridge)); err != nil {
+		return 0, ""
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return ""
+		return 0, ""
 	}
 	if cred.Pid == 0 {
-		return ": one that is not in this pid namespace"
+		return 0, ": one that is not in this pid namespace"
 	}
-	return fmt.Sprintf(": pid %d", cred.Pid)
+	return int(cred.Pid), fmt.Sprintf(": pid %d", cred.Pid)
 }
 
-// drain closes the connections that asked for our pid. They stay in the queue until
-// then, and a full one answers no process.
+// drain closes the connections of processes that asked who has the lock. They stay in the queue until
+// then, and while it is full no process is told.
 func (l *lock) drain() {
 	for {
 		fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC)
