@@ -25,7 +25,7 @@ type Group struct {
 	board   *census.Board
 	changed broadcast.Signal // of the ports of any
 
-	setting sync.Mutex // held by SetAll and Close
+	setting sync.Mutex // held by SetAll, Staying and Close
 	now     atomic.Pointer[members]
 
 	loops  sync.Mutex      // guards what follows
@@ -65,22 +65,30 @@ type span struct {
 	on     *member
 }
 
-// OpenGroup opens the bridges that are wanted; cfg.Name is the one that the others are asked
-// for, and needs no Want. An error is about that one: another that cannot be opened is not
-// ready, and [Group.SetAll] tries it again. What cfg says of a board is not used.
+// OpenGroup opens the bridges that are wanted. cfg.Name is the daemon's own one, which is opened
+// without a Want too. An error is about that one alone: another that cannot be opened, as while
+// another process has its lock, is not ready (see [Group.Unopened]), and each [Group.SetAll] tries it
+// again. cfg.Board is not used: each bridge reports on a part of board.
 func OpenGroup(ctx context.Context, cfg Config, board *census.Board, wants ...Want) (*Group, error) {
 	g := &Group{cfg: cfg, board: board, ended: make(chan error)}
 	g.cfg.OnPorts = g.changed.Send
 	g.now.Store(&members{})
-	if err := g.SetAll(ctx, wants...); err != nil {
-		return nil, errors.Join(err, g.Close())
+	if err := g.SetAll(ctx, wants...); len(g.now.Load().all) == 0 {
+		return nil, err // nothing is open
 	}
-	board.Place(g.place)
+	board.Place(func(addr netip.Addr) string {
+		if m := g.now.Load().of(addr); m != nil {
+			return m.name
+		}
+		return ""
+	})
 	return g, nil
 }
 
 // SetAll has the bridges be these, each as it is wanted: see [Bridge.Set]. One that is
-// wanted no more is left as it is, and looked after no more.
+// wanted no more is left as it is, and looked after no more. One that could not be opened before is
+// tried again. The error names each bridge that cannot be opened or made as it is wanted; the others
+// are set all the same.
 func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 	g.setting.Lock()
 	defer g.setting.Unlock()
@@ -159,11 +167,18 @@ func (g *Group) open(w Want, before *member) *member {
 		if m.Bridge = nil; m.since.IsZero() {
 			m.since = time.Now()
 		}
+		// Of an address on it nothing is known then. Probe need not be silent too: it has seen nothing
+		// on this bridge, and one silent witness is enough for an address not to count as unseen.
 		for _, witness := range []census.Witness{census.Netns, census.Host, census.Neighbour} {
 			m.part.Silence(witness, m.err)
 		}
-		if before == nil && m.name != g.cfg.Name && g.cfg.Log != nil {
+	}
+	if g.cfg.Log != nil {
+		switch {
+		case m.err != nil && before == nil && m.name != g.cfg.Name:
 			g.cfg.Log.Warn("a bridge cannot be looked after", "bridge", m.name, "err", m.err)
+		case m.err == nil && before != nil:
+			g.cfg.Log.Info("a bridge can be looked after again", "bridge", m.name)
 		}
 	}
 	return m
@@ -216,14 +231,6 @@ func (ms *members) asked(about []netip.Addr) map[*member][]netip.Addr {
 		}
 	}
 	return out
-}
-
-// place is where an address is for the board.
-func (g *Group) place(addr netip.Addr) string {
-	if m := g.now.Load().of(addr); m != nil {
-		return m.name
-	}
-	return ""
 }
 
 // Run keeps all bridges current, those that come later too: see [Bridge.Run]. It blocks until
@@ -314,18 +321,35 @@ func (g *Group) Ready(bridge string, gateway netip.Addr) error {
 	return m.ReadyFor(gateway)
 }
 
-// Staying lists the former gateways of a bridge that is looked after which are on it yet: they
-// could not be taken off, or it was not looked. What a person put there is none.
+// Staying lists the former gateways that are still on a bridge of the group. An address that a person
+// put there is none. An error means that it is not known: the bridge could not be opened, or the last
+// SetAll could not make it as it is wanted. On a bridge that another process has, none is ipamd's.
 func (g *Group) Staying(ctx context.Context, bridge string) ([]netip.Prefix, error) {
-	m := g.now.Load().named(bridge)
-	if m == nil || m.Bridge == nil {
+	g.setting.Lock()
+	ms := g.now.Load()
+	m := ms.named(bridge)
+	_, set := ms.desired[m]
+	g.setting.Unlock()
+	switch {
+	case m == nil || errors.Is(m.err, ErrLocked):
 		return nil, nil
+	case m.Bridge == nil || !set:
+		return nil, fmt.Errorf("it is not known which former gateways are on bridge %s", bridge)
 	}
 	if err := m.mu.LockContext(ctx); err != nil {
 		return nil, err
 	}
 	defer m.mu.Unlock()
 	return m.device.staying(), nil
+}
+
+// Unopened says why bridges could not be opened; nil: all are open.
+func (g *Group) Unopened() error {
+	var errs []error
+	for _, m := range g.now.Load().all {
+		errs = append(errs, m.err)
+	}
+	return errors.Join(errs...)
 }
 
 // Unready lists the bridges that are not ready, for whichever pool.

@@ -69,7 +69,7 @@ func (g *Group) Probe(ctx context.Context, addr netip.Addr) error {
 	var errs []error
 	for m := range g.now.Load().asked([]netip.Addr{addr}) {
 		if m.Bridge == nil {
-			errs = append(errs, fmt.Errorf("probe %v: %w", addr, ErrNotReady))
+			errs = append(errs, fmt.Errorf("probe %v: %w: %w", addr, ErrNotReady, m.err))
 			continue
 		}
 		errs = append(errs, m.Probe(ctx, addr))
@@ -160,9 +160,11 @@ func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err err
 func (g *Group) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	var errs []error
 	for m, of := range g.now.Load().asked(addrs) {
-		if m.Bridge != nil { // else there is no table of it
-			errs = append(errs, m.Forget(ctx, of...))
+		if m.Bridge == nil { // what its table has stays
+			errs = append(errs, m.err)
+			continue
 		}
+		errs = append(errs, m.Forget(ctx, of...))
 	}
 	return errors.Join(errs...)
 }

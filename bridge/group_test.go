@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -173,6 +175,68 @@ func TestAGroupGrows(t *testing.T) {
 	if err := g.Ready("br8", netip.MustParseAddr("10.7.0.1")); err != nil {
 		t.Error(err)
 	}
+}
+
+// A bridge that another process has when the group is opened keeps no other from its work. Of an
+// address on it nothing is known, and what is asked about one is an error, until it is free.
+func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	ns.Bridge("rt0", "10.8.0.1/24")
+	ns.Bridge("br8", "10.7.0.1/24")
+	other, err := Open(Config{Name: "br8", Netns: ns.Path(), Board: census.NewBoard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []Want{aBridge("br8", "10.7.0.0/24", "10.7.0.1"), aBridge("rt0", "10.8.0.0/24", "10.8.0.1")}
+	g, board := openGroup(t, ns, false, all...)
+	if err := g.Unopened(); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Errorf("%v", err)
+	}
+	ours, theirs := netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("10.7.0.7")
+	ctx := context.Background()
+	if err := errors.Join(g.Ready("rt0", netip.MustParseAddr("10.8.0.1")), g.Settle(ctx), g.Settle(ctx, ours), g.Probe(ctx, ours), g.Forget(ctx, ours)); err != nil {
+		t.Errorf("the bridge that is open: %v", err)
+	}
+	for what, err := range map[string]error{
+		"ready": g.Ready("br8", netip.MustParseAddr("10.7.0.1")), "settle": g.Settle(ctx, theirs), "probe": g.Probe(ctx, theirs), "forget": g.Forget(ctx, theirs),
+	} {
+		if !errors.Is(err, ErrLocked) {
+			t.Errorf("%s, on the bridge of another process: %v", what, err)
+		}
+	}
+	ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
+	if a := board.About(ours); !a.Unseen() || !board.Census().CompleteAbout(ours) {
+		t.Errorf("of an address on the bridge that is open: %+v", a)
+	}
+	if a := board.About(theirs); a.Unseen() || len(a.Answered) != 0 || board.Census().CompleteAbout(theirs) {
+		t.Errorf("of one on the bridge of another process: %+v", a)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.SetAll(ctx, all...); err != nil || g.Unopened() != nil {
+		t.Fatalf("%v, %v", err, g.Unopened())
+	}
+	if a := board.About(theirs); len(a.Seen) == 0 || len(a.Silent) != 0 {
+		t.Errorf("of one on the bridge that is free again: %+v", a)
+	}
+}
+
+// The own bridge of a group is what it cannot be without: OpenGroup names the process that has it.
+func TestAGroupDoesNotOpenWithoutItsOwnBridge(t *testing.T) {
+	t.Parallel()
+	ns := nstest.New(t)
+	open(t, ns)
+	g, err := OpenGroup(context.Background(), Config{Name: "rt0", Netns: ns.Path()}, census.NewBoard(), aBridge("br8", "10.7.0.0/24", "10.7.0.1"))
+	if g != nil || !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+		t.Errorf("%v, %v", g, err)
+	}
+	b, err := Open(Config{Name: "br8", Netns: ns.Path(), Board: census.NewBoard()})
+	if err != nil {
+		t.Fatalf("a bridge of the group that was not opened: %v", err)
+	}
+	b.Close()
 }
 
 // TestIsPort: whether a link is a port of a bridge of the group is asked of the kernel, whatever memory has.

@@ -70,6 +70,9 @@ func (f *Follower) Open(ctx context.Context, before []*ipam.Pool, open func(cont
 	}
 	f.bridges.Store(g)
 	f.note(wants, nil, changed)
+	if g.Unopened() != nil {
+		f.again.Store(true)
+	}
 	for _, p := range before {
 		if gw := netip.PrefixFrom(p.Gateway, p.Prefix.Bits()); p.Gateway.IsValid() && !slices.Contains(f.is[p.Bridge].Gateways, gw) {
 			is := f.is[p.Bridge]
@@ -117,34 +120,36 @@ func (f *Follower) follow(ctx context.Context) error {
 		return err
 	}
 	err = f.bridges.Load().SetAll(ctx, wants...)
-	over := func(w bridge.Want) bool { return w.Name != f.Bridge && len(w.Pools) == 0 }
-	if err == nil && slices.ContainsFunc(wants, over) {
-		if err = f.staying(ctx, wants, over); err == nil {
-			wants = slices.DeleteFunc(wants, over) // their gateways are gone, and they are not ipamd's to make again
-			err = f.bridges.Load().SetAll(ctx, wants...)
+	var staying []error
+	left := func(w bridge.Want) bool {
+		if w.Name == f.Bridge || len(w.Pools) > 0 {
+			return false
 		}
+		err := f.staying(ctx, w.Name)
+		staying = append(staying, err)
+		return err == nil
 	}
-	f.note(wants, waiting, changed) // behind it: who finds it current finds the bridges so, or not ready
+	// The gateways of a bridge that no pool is on any more are gone, and it is not ipamd's to make again.
+	if rest := slices.DeleteFunc(slices.Clone(wants), left); len(rest) < len(wants) {
+		wants = rest
+		err = f.bridges.Load().SetAll(ctx, wants...)
+	}
+	err = errors.Join(append(staying, err)...)
+	f.note(wants, waiting, changed) // last: a caller that finds it current finds the bridges set, or not ready
 	if err != nil {
 		f.again.Store(true) // by Run
 	}
 	return err
 }
 
-// staying is the error of bridges that were left and have their former gateways yet.
-func (f *Follower) staying(ctx context.Context, wants []bridge.Want, left func(bridge.Want) bool) error {
-	var failed []error
-	for _, w := range wants {
-		if !left(w) {
-			continue
-		}
-		stay, err := f.bridges.Load().Staying(ctx, w.Name)
-		if err == nil && len(stay) > 0 {
-			err = fmt.Errorf("the former gateways %v are on bridge %s yet, which no pool is on", stay, w.Name)
-		}
-		failed = append(failed, err)
+// staying is why a bridge that no pool is on any more cannot be left yet: its former gateways are still
+// on it, or that is not known.
+func (f *Follower) staying(ctx context.Context, name string) error {
+	stay, err := f.bridges.Load().Staying(ctx, name)
+	if err == nil && len(stay) > 0 {
+		err = fmt.Errorf("the former gateways %v are still on bridge %s, which no pool is on", stay, name)
 	}
-	return errors.Join(failed...)
+	return err
 }
 
 // note takes in what the bridges have to be, and what those had to be that are left as they are
@@ -305,8 +310,8 @@ func (f *Follower) held(specs []ipam.PoolSpec, matters bool) (held, leased, left
 }
 
 // Run follows the pools until ctx ends. A gateway goes only if a pool had it in this life of the
-// daemon, or as it started, and no pool needs it any more. Whether one does is looked at again with each whole
-// reading, while there is such a gateway; and so is a bridge that could not be opened.
+// daemon, or as it started, and no pool needs it any more. While there is such a gateway it looks again
+// every Config.Every, and while a bridge could not be opened or made as it is wanted.
 func (f *Follower) Run(ctx context.Context) error {
 	var err error
 	for {
