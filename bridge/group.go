@@ -14,24 +14,27 @@ import (
 	"github.com/ipamd/ipamd/internal/broadcast"
 )
 
-// A Group looks after several bridges of one network namespace as [Bridge] does after one.
-// A question about an address goes to the bridge that the address is on, and the witnesses
-// of another bridge need not answer about it: see [census.Part]. A bridge that is missing
-// says nothing about the pools of the others.
+// A Group looks after several bridges of one network namespace as a [Bridge] does after one: it
+// holds the lock of each, watches it, and keeps it as it should be where it is managed.
+//
+// An address is on the bridge whose Want has it, in Pools or in Others. A question about an address
+// goes to that bridge, and the witnesses of the other bridges need not answer about it: see
+// [census.Board.Place]. About an address that is on no bridge all are asked. So a bridge that is
+// missing, or that another process has, silences its own witnesses and keeps back its own pools only.
 //
 // All methods are safe for concurrent use.
 type Group struct {
 	cfg     Config // of each; Name is the daemon's own, which is always a member
 	board   *census.Board
-	changed broadcast.Signal // of the ports of any
+	changed broadcast.Signal // the ports of a bridge have changed: see Changed
 
 	setting sync.Mutex // held by SetAll, Staying and Close
 	now     atomic.Pointer[members]
 
 	loops  sync.Mutex      // guards what follows
-	run    context.Context // of the loops; nil while Run does not run
-	ended  chan error      // of each loop
-	active int             // loops that have not ended
+	run    context.Context // that Run gives to each Bridge.Run; nil while Run does not run
+	ended  chan error      // what each Bridge.Run returned
+	active int             // how many of them have not ended
 }
 
 // A Want is what one bridge of a [Group] has to be, and which addresses are on it.
@@ -39,27 +42,29 @@ type Want struct {
 	Name    string
 	Desired Desired
 	Pools   []netip.Prefix
-	Others  []netip.Addr // in none of its pools
+	Others  []netip.Addr // on it too, though in none of its pools: leases that a changed pool left outside
 }
 
-// A member is one bridge. One that could not be opened has err and no Bridge.
+// A member is one bridge of a Group. One that could not be opened has err and no Bridge.
 type member struct {
 	*Bridge
 	name   string
 	part   *census.Part
-	err    error
-	since  time.Time
-	looped atomic.Bool // its loop runs
+	err    error       // why it could not be opened
+	since  time.Time   // since when it could not be opened
+	looped atomic.Bool // its Bridge.Run runs
 }
 
-// members are those of a moment; they never change.
+// members are the bridges of a Group as the last SetAll left them. They are replaced as a whole, and
+// all but desired is read without a lock.
 type members struct {
-	all     []*member // the daemon's own is the first
-	spans   []span    // of the pools, in order: they are disjoint
-	others  map[netip.Addr]*member
-	desired map[*member]Desired // as they were set; for SetAll alone
+	all     []*member              // the daemon's own is the first
+	spans   []span                 // of the pools, in the order of their addresses: they do not overlap
+	others  map[netip.Addr]*member // see Want.Others
+	desired map[*member]Desired    // what each was set to, without those whose Set failed; guarded by Group.setting
 }
 
+// A span is the prefix of a pool, and the bridge that it is on.
 type span struct {
 	prefix netip.Prefix
 	on     *member
@@ -95,7 +100,7 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 	if !slices.ContainsFunc(wants, func(w Want) bool { return w.Name == g.cfg.Name }) {
 		wants = append([]Want{{Name: g.cfg.Name}}, wants...)
 	}
-	slices.SortStableFunc(wants, func(a, b Want) int { // its own first
+	slices.SortStableFunc(wants, func(a, b Want) int { // the daemon's own first
 		switch {
 		case a.Name == g.cfg.Name && b.Name != g.cfg.Name:
 			return -1
@@ -131,7 +136,7 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 			m.part.Leave()
 		}
 	}
-	if left { // its ports are none of ours any more
+	if left { // its ports are no longer among those of the group
 		g.changed.Send()
 	}
 	var failed []error
@@ -153,7 +158,7 @@ func (g *Group) SetAll(ctx context.Context, wants ...Want) error {
 	return errors.Join(failed...)
 }
 
-// open opens a bridge that was none before, or that could not be opened.
+// open opens a bridge that is new in the group, where before is nil, or that could not be opened before.
 func (g *Group) open(w Want, before *member) *member {
 	m := before
 	if m == nil {
@@ -205,7 +210,7 @@ func (ms *members) named(name string) *member {
 	return nil
 }
 
-// of is the bridge that an address is on, nil where that is not known.
+// of is the bridge that an address is on, nil where it is on none.
 func (ms *members) of(addr netip.Addr) *member {
 	addr = addr.Unmap().WithZone("")
 	at, found := slices.BinarySearchFunc(ms.spans, addr, func(s span, a netip.Addr) int { return s.prefix.Addr().Compare(a) })
@@ -218,7 +223,8 @@ func (ms *members) of(addr netip.Addr) *member {
 	return ms.others[addr]
 }
 
-// asked are the bridges that have to be asked about addresses: about one that is on none, all.
+// asked are the bridges that have to be asked about some addresses, each with those that it is asked
+// about. About an address that is on no bridge, all of them are.
 func (ms *members) asked(about []netip.Addr) map[*member][]netip.Addr {
 	out := make(map[*member][]netip.Addr)
 	for _, a := range about {
@@ -233,9 +239,10 @@ func (ms *members) asked(about []netip.Addr) map[*member][]netip.Addr {
 	return out
 }
 
-// Run keeps all bridges current, those that come later too: see [Bridge.Run]. It blocks until
-// ctx ends and returns nil then, or the error of the first that cannot go on. Each bridge waits
-// in a poll(2) of its own, so each has a goroutine; Run waits for them.
+// Run keeps the board current for all bridges, also for those that SetAll adds meanwhile: see
+// [Bridge.Run]. It blocks until ctx ends and returns nil then. Where a bridge cannot go on it stops
+// the others and returns that error. Each bridge waits in a poll(2) of its own, so each has a
+// goroutine; Run waits for them.
 func (g *Group) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -278,8 +285,7 @@ func (g *Group) running() bool {
 	return g.run != nil && g.run.Err() == nil
 }
 
-// start begins the loop of a member, if Run runs. A bridge whose loop runs already ends a
-// second one with itself.
+// start starts the Bridge.Run of a member, if Run runs and the member's own does not yet.
 func (g *Group) start(m *member) {
 	g.loops.Lock()
 	defer g.loops.Unlock()
@@ -352,7 +358,7 @@ func (g *Group) Unopened() error {
 	return errors.Join(errs...)
 }
 
-// Unready lists the bridges that are not ready, for whichever pool.
+// Unready lists the bridges that are not ready, each with the reason: see [Bridge.Ready].
 func (g *Group) Unready() (out []*NotReadyError) {
 	for _, m := range g.now.Load().all {
 		var not *NotReadyError
@@ -380,7 +386,7 @@ func (g *Group) Statuses() (out []Status) {
 	return out
 }
 
-// MTU returns that of a bridge, in bytes; 0 when there is none of the name.
+// MTU returns that of a bridge, in bytes; 0 when the group has none of the name, or it is not there.
 func (g *Group) MTU(bridge string) int {
 	if m := g.now.Load().named(bridge); m != nil && m.Bridge != nil {
 		return m.MTU()

@@ -12,8 +12,8 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
-// own is the daemon's own bridge. What is asked of the namespace, and not of a bridge, is
-// asked of it.
+// own is the daemon's own bridge, which is always open. It is asked what is about the network
+// namespace and not about one bridge.
 func (g *Group) own() *Bridge { return g.now.Load().all[0].Bridge }
 
 // each calls f for all bridges that are open.
@@ -27,8 +27,11 @@ func (g *Group) each(f func(*Bridge) error) error {
 	return errors.Join(errs...)
 }
 
-// Settle is [Bridge.Settle] of the bridges that addresses are on; without any, of all, where
-// one that cannot be read is silent and no error as long as another can.
+// Settle is [Bridge.Settle] of the bridges that the addresses are on. An error of any of them is
+// returned, also where a bridge could not be opened.
+//
+// Without addresses it is that of all bridges that are open. One that cannot be read is then no error,
+// as long as another can: its witnesses are silent on the board.
 func (g *Group) Settle(ctx context.Context, about ...netip.Addr) error {
 	ms := g.now.Load()
 	if len(ms.all) == 1 {
@@ -59,7 +62,7 @@ func (g *Group) Settle(ctx context.Context, about ...netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// Refresh is [Bridge.Refresh] of all.
+// Refresh is [Bridge.Refresh] of all that are open.
 func (g *Group) Refresh(ctx context.Context) error {
 	return g.each(func(b *Bridge) error { return b.Refresh(ctx) })
 }
@@ -77,19 +80,20 @@ func (g *Group) Probe(ctx context.Context, addr netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// MissedSince is [Bridge.MissedSince] of any.
+// MissedSince reports whether [Bridge.MissedSince] does of any bridge.
 func (g *Group) MissedSince(t time.Time) (missed bool) {
 	_ = g.each(func(b *Bridge) error { missed = missed || b.MissedSince(t); return nil })
 	return missed
 }
 
-// SeenWithin is [Bridge.SeenWithin] of any.
+// SeenWithin reports whether [Bridge.SeenWithin] does of any bridge.
 func (g *Group) SeenWithin(addr netip.Addr, d time.Duration) (seen bool) {
 	_ = g.each(func(b *Bridge) error { seen = seen || b.SeenWithin(addr, d); return nil })
 	return seen
 }
 
-// Changed is [Bridge.Changed] of any; it is closed too when a bridge is looked after no more.
+// Changed is [Bridge.Changed] of all bridges in one: the channel is closed when it is of any, and when
+// a bridge leaves the group.
 func (g *Group) Changed() <-chan struct{} { return g.changed.Next() }
 
 // PortNames is [Bridge.PortNames] of all.
@@ -111,9 +115,9 @@ func joined[V any](g *Group, of func(*Bridge) map[string]V) map[string]V {
 	return out
 }
 
-// Plugged is [Bridge.Plugged] of all. That a bridge is not there is an error where it is the
-// only one; of a lease on another it says nothing, and the witnesses of its own addresses
-// are silent.
+// Plugged is [Bridge.Plugged] of all that are open. That a bridge is missing is an error only where
+// no other bridge answers: a lease on another bridge need not wait for it. A lease on the missing one
+// is kept by the witnesses of its address, which are silent; so is one on a bridge that is not open.
 func (g *Group) Plugged(ctx context.Context, hostInterface string, since time.Time, netns string, inode uint64) (out []census.Plugged, err error) {
 	var errs, absent []error
 	answered := false
@@ -136,7 +140,7 @@ func (g *Group) Plugged(ctx context.Context, hostInterface string, since time.Ti
 	return out, errors.Join(errs...)
 }
 
-// Home is [Bridge.Home], with the ports of all bridges that lead there.
+// Home is [Bridge.Home], with the ports of all open bridges that lead to the namespace of that process.
 func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err error) {
 	var ports []*census.Ports
 	err = g.each(func(b *Bridge) error {
@@ -156,7 +160,7 @@ func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err err
 	return home, nil
 }
 
-// Forget is [Bridge.Forget] on the bridges that the addresses are on.
+// Forget is [Bridge.Forget] on the bridges that the addresses are on. One that is not open is an error.
 func (g *Group) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	var errs []error
 	for m, of := range g.now.Load().asked(addrs) {
@@ -195,13 +199,13 @@ func (g *Group) Inode(ctx context.Context, path string) (uint64, error) {
 	return inode, err
 }
 
-// Ports are those of all bridges.
+// Ports are those of all bridges that are open.
 func (g *Group) Ports() (out []census.Port) {
 	_ = g.each(func(b *Bridge) error { out = slices.AppendSeq(out, maps.Values(b.PortLinks())); return nil })
 	return out
 }
 
-// PortNamed is the port of a name.
+// PortNamed returns the port with a name, on whichever bridge.
 func (g *Group) PortNamed(name string) (port census.Port, is bool) {
 	_ = g.each(func(b *Bridge) error {
 		if p, has := b.PortLinks()[name]; has {
@@ -226,7 +230,7 @@ func (g *Group) SetGroups(ctx context.Context, index int, on bool) error {
 	return g.own().SetGroups(ctx, index, on)
 }
 
-// Bridges are [Bridge.Own] of all that are there.
+// Bridges are [Bridge.Own] of all that are open and not missing.
 func (g *Group) Bridges() (out []census.Bridge) {
 	_ = g.each(func(b *Bridge) error {
 		if own := b.Own(); own.Index != 0 {
