@@ -33,7 +33,7 @@ const (
 // came by, 0 when that is not known. asks is how many questions are left.
 func (a *answers) unmask(w wire, addr netip.Addr, s probe.Reply, named int, asks *int) (came int, checked bool) {
 	p := w.ports[named]
-	if p == nil || !p.poses(s.From.String(), addr) {
+	if p == nil || !p.hasMACOnly(s.From.String(), addr) {
 		return 0, false
 	}
 	if a.ingress == nil {
@@ -97,7 +97,7 @@ func forged(port string) string {
 // the forwarding table says is p, and what is to be said of it. Where the namespace
 // there does not have the address, the answers to probes show more.
 func (a *answers) portOf(w wire, addr netip.Addr, from string, p *port) (port, note string) {
-	if !p.poses(from, addr) {
+	if !p.hasMACOnly(from, addr) {
 		return p.link.Name, ""
 	}
 	h, answered := a.known[addr]

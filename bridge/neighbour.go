@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// neighboursAtOnce is how much news of neighbours one Settle reads, some 50 µs of
-	// it. What it does not read costs it a question about each address that it is
-	// called for; see stale.
+	// neighboursAtOnce is how many messages about neighbours one Settle reads, which takes some
+	// 50 µs. Where it leaves any, it has to ask the kernel about each address that it is called for:
+	// see stale.
 	neighboursAtOnce = 64
-	// mostNeighboursAgain bounds the news of neighbours that is remembered, one by one.
+	// mostNeighboursAgain bounds the addresses that are remembered to be looked up again. Where there
+	// are more, all are.
 	mostNeighboursAgain = 256
 	// neighboursPerSettle is how many neighbours one Settle looks up beside
-	// those that it is called for. A question takes some 10 µs, and twenty times
-	// as long beside a flood.
+	// those that it is called for. One look-up takes some 10 µs, and twenty times
+	// as long while a guest floods.
 	neighboursPerSettle = 16
 )
 
@@ -33,20 +34,22 @@ type neighbour struct {
 	port int // index of the port that the MAC was last seen behind; 0 when never
 }
 
-// neighbours is the neighbour witness. News of neighbours is as much as guests like, so
-// memory may lag behind it: what matters to a caller is looked up for it.
+// neighbours is the neighbour witness. Guests decide how much news of neighbours there is, so
+// memory may be older than the news. Where it may be, [Bridge.Settle] looks up the addresses that it is
+// called for.
 type neighbours struct {
 	*report
 	bridge string // its name
 	wake   func() // has Run look again
-	// portOf says at which port an entry lives that the forwarding table says is at p.
+	// portOf returns the port to name in the sighting of an entry whose MAC the forwarding table has at
+	// p, and a note: see [answers.portOf].
 	portOf func(w wire, addr netip.Addr, mac string, p *port) (port, note string)
 
 	entries map[netip.Addr]*neighbour
 	byMAC   map[string]map[netip.Addr]bool
 	again   map[netip.Addr]bool // to be looked up again
-	lost    bool                // as is any of them: more is in the news than is remembered
-	more    atomic.Bool         // news of them was left unread
+	lost    bool                // any entry is to be looked up again: which ones is not remembered
+	more    atomic.Bool         // the last Settle left news of neighbours unread
 }
 
 // lookAgain notes that an entry is to be looked up again.
@@ -58,8 +61,8 @@ func (n *neighbours) lookAgain(addr netip.Addr) {
 	n.again[addr] = true
 }
 
-// lose notes that any entry may be another by now. It makes no witness silent:
-// [Bridge.Settle] asks about the addresses that it is called for, and Run
+// lose notes that any entry may have changed. It makes no witness silent:
+// [Bridge.Settle] looks up the addresses that it is called for, and Run
 // lists the others again.
 func (n *neighbours) lose() {
 	if !n.lost {
@@ -71,11 +74,12 @@ func (n *neighbours) lose() {
 // stale reports whether memory may be wrong about a neighbour's entry.
 func (n *neighbours) stale(addr netip.Addr) bool { return n.lost || n.more.Load() || n.again[addr] }
 
-// isBehind reports whether a settle has left some news.
+// isBehind reports whether the last settle left work for another one: news, or entries to be looked up.
+// Where all are to be looked up, Run does that.
 func (n *neighbours) isBehind() bool { return n.more.Load() || !n.lost && len(n.again) > 0 }
 
-// receive notes an entry of the neighbour table, or, by its MAC, one of
-// the FDB that a neighbour's entry leans on.
+// receive takes in a message about an entry of the neighbour table, or of the forwarding table, and
+// notes which neighbours are to be looked up again: the one of the message, or those with its MAC.
 func (n *neighbours) receive(bridge int, body []byte) {
 	if len(body) < unix.SizeofNdMsg {
 		return
@@ -83,7 +87,7 @@ func (n *neighbours) receive(bridge int, body []byte) {
 	forwarding := body[0] == unix.AF_BRIDGE
 	reachable := binary.NativeEndian.Uint16(body[8:])&unix.NUD_REACHABLE != 0
 	if n.lost && (forwarding || !reachable) {
-		return // all are looked up again
+		return // all are to be looked up again; that one is reachable is noted below
 	}
 	e, err := rtnl.ParseEntry(body)
 	switch {
@@ -96,20 +100,20 @@ func (n *neighbours) receive(bridge int, body []byte) {
 		}
 	case e.Index == bridge && rtnl.Assignable(e.Addr):
 		n.lookAgain(e.Addr)
-		if reachable { // just now, though it may be gone by the look
+		if reachable { // it may be so no more when it is looked up
 			n.recent.note(e.Addr)
 		}
 	}
 }
 
-// notice takes in that an address came to a namespace, or went: its entry is to be weighed again.
+// notice takes in that an address came to a namespace, or went, which decides what its entry proves.
 func (n *neighbours) notice(addr netip.Addr) {
 	if n.entries[addr] != nil {
 		n.lookAgain(addr)
 	}
 }
 
-// portGone has what was last seen behind a port weighed again.
+// portGone has the entries looked up again whose MAC was last seen behind a port that is gone.
 func (n *neighbours) portGone(index int) {
 	for addr, e := range n.entries {
 		if e.port == index {
@@ -150,8 +154,8 @@ func listNeighbours(k *rtnl.Socket, bridge *rtnl.Link) (map[netip.Addr]bool, err
 	return all, nil
 }
 
-// compare adds those that are known to listed neighbours, forgets what was seen
-// of any other, and returns them all, each to be read.
+// compare adds to the listed neighbours those that memory has, drops the sightings
+// of all others, and returns them all. Each is to be read.
 func (n *neighbours) compare(all map[netip.Addr]bool) []netip.Addr {
 	for addr := range n.entries {
 		all[addr] = true
@@ -166,7 +170,7 @@ func (n *neighbours) compare(all map[netip.Addr]bool) []netip.Addr {
 	return slices.Collect(maps.Keys(all))
 }
 
-// read looks one entry up again and weighs what it proves.
+// read looks an entry up again and posts what it proves.
 func (n *neighbours) read(w wire, addr netip.Addr) {
 	delete(n.again, addr)
 	e, err := w.Neighbour(w.link.Index, addr)
@@ -188,7 +192,7 @@ func (n *neighbours) read(w wire, addr netip.Addr) {
 	n.see(addr.String(), seen)
 }
 
-// weigh says whether an entry proves that a guest has the address now.
+// weigh returns a sighting where an entry proves that a guest has the address now, else none.
 //
 // A REACHABLE one was confirmed within the last 45 s, so it does, unless the
 // port that its MAC was behind is gone since. Any other is only a memory of a
@@ -212,7 +216,7 @@ func (n *neighbours) weigh(w wire, addr netip.Addr, e rtnl.Entry) ([]census.Sigh
 	case e.State&unix.NUD_REACHABLE != 0:
 		proof = known.port == 0 || p != nil
 	case learned && p != nil && p.link.Carries():
-		proof = !p.poses(known.mac, addr)
+		proof = !p.hasMACOnly(known.mac, addr)
 	}
 	if !proof {
 		return nil, nil
@@ -224,6 +228,7 @@ func (n *neighbours) weigh(w wire, addr netip.Addr, e rtnl.Entry) ([]census.Sigh
 	return []census.Sighting{s}, nil
 }
 
+// remember returns the entry of an address in memory. It is a new one where there was none with this MAC.
 func (n *neighbours) remember(addr netip.Addr, mac string) *neighbour {
 	if known := n.entries[addr]; known != nil && known.mac == mac {
 		return known
@@ -238,6 +243,7 @@ func (n *neighbours) remember(addr netip.Addr, mac string) *neighbour {
 	return known
 }
 
+// forgetMAC takes an address out of those that its MAC is known for.
 func (n *neighbours) forgetMAC(addr netip.Addr) {
 	if known := n.entries[addr]; known != nil {
 		delete(n.byMAC[known.mac], addr)

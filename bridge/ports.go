@@ -19,15 +19,15 @@ import (
 // A port is a link that has the bridge as its master.
 type port struct {
 	link   *rtnl.Link
-	space  *space    // the namespace behind it; nil when none can be read
-	frozen time.Time // since when what is behind it cannot be read; zero: it can
-	unsure time.Time // since when no list of what is behind it was exact, in whatever namespace that was
+	space  *space    // the namespace that it leads to; nil when it leads to none, or to one that cannot be read
+	frozen time.Time // since when that one cannot be read, for the kernel takes it down; zero: it can be read. See freeze
+	unsure time.Time // since when no list of the addresses behind it was exact, also where it led to other namespaces meanwhile
 
 	formerly []formerName
 }
 
-// A formerName is a name that a port had, and until when. The name is the next
-// link's to take from then on, so it means this port only to a caller who knew it before.
+// A formerName is a name that a port had, and until when. From then on another link may have the
+// name, so it means this port only to a caller that learned it before.
 type formerName struct {
 	name  string
 	until time.Time
@@ -36,14 +36,14 @@ type formerName struct {
 // mostNames bounds how many former names of a port are remembered.
 const mostNames = 8
 
-// had reports whether the port had a name at some time since then.
+// had reports whether the port had a name, and has it no more, at some time after since.
 func (p *port) had(name string, since time.Time) bool {
 	return slices.ContainsFunc(p.formerly, func(f formerName) bool { return f.name == name && !f.until.Before(since) })
 }
 
-// poses reports that the namespace behind the port has the MAC that is seen with an
-// address, and not the address.
-func (p *port) poses(mac string, addr netip.Addr) bool {
+// hasMACOnly reports whether the namespace behind the port has a MAC that is seen with an address, but
+// not that address. Then another guest may have forged the MAC, or this one is a proxy for the address.
+func (p *port) hasMACOnly(mac string, addr netip.Addr) bool {
 	if p.space == nil || p.space.knows(addr) {
 		return false
 	}
@@ -55,7 +55,8 @@ func (p *port) poses(mac string, addr netip.Addr) bool {
 	return false
 }
 
-// scope names what could not be read of a port. An index outlives a change of name.
+// scope is the scope of a port in the report of the netns witness: under it stands that the port could
+// not be read. It is the index, which stays when the name changes.
 func scope(index int) string { return strconv.Itoa(index) }
 
 // A portList is what subscribers see of the ports, by name. It is replaced as a whole.
@@ -66,11 +67,11 @@ type portList struct {
 	own   census.Bridge
 }
 
-// Changed returns a channel that is closed when a port came or went, got
-// another name or MAC or leads elsewhere, or when [Bridge.Own] changed, after the board shows what that changed
-// there. It carries no payload: look again. A port behind which no address was
-// seen, such as a virtual machine's tap, changes nothing on the board, and
-// this is how its end is noticed.
+// Changed returns a channel that is closed when a port came or went, got another name or MAC, leads
+// to another namespace or treats group addresses otherwise (see [Bridge.SetGroups]), and when
+// [Bridge.Own] changed. By then the board is up to date. It carries no payload: look again. A port
+// behind which no address was seen, such as a virtual machine's tap, changes nothing on the board, so
+// only this shows that it is gone.
 //
 // It is closed when the board is brought up to date: by [Bridge.Run], or by [Bridge.Settle] and
 // [Bridge.Refresh]. It is safe for concurrent use.
@@ -107,9 +108,10 @@ func (s *namespaces) setOwn(d *device) {
 	}
 }
 
-// LearnNoGroups has the bridge not learn where the senders of frames to 01-80-C2-00-00-00 to -0F
-// are: no hook of nftables sees such a frame before that. A link that is gone is no error. It
-// is safe for concurrent use.
+// LearnNoGroups has the bridge enter no sender of a frame to the group addresses 01-80-C2-00-00-00
+// to -0F (IEEE 802.1D, section 7.12.6) into its forwarding table. It does so before any hook of nftables
+// sees the frame, so no rule could prevent a port from claiming another's MAC by one. index is the
+// bridge's. A link that is gone is no error. It is safe for concurrent use.
 func (s *lookups) LearnNoGroups(ctx context.Context, index int) error {
 	err := s.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.SetNoGroupLearn(index) })
 	if err != nil && !rtnl.IsGone(err) {
@@ -118,13 +120,15 @@ func (s *lookups) LearnNoGroups(ctx context.Context, index int) error {
 	return nil
 }
 
-// allGroups are the group addresses but that of PAUSE frames, which the kernel drops.
+// allGroups is the mask of these group addresses, a bit for each, but for 01-80-C2-00-00-01: frames to
+// that one are PAUSE frames, which the kernel drops.
 const allGroups = 0xfffd
 
-// SetGroups has frames of a port to the group addresses go the way of all of its frames, or
-// else as the kernel has it, by the port into the host's own stack: such a frame may carry
-// any protocol, passes no rule of nftables for bridges, and the kernel learns where its
-// source is. A link that is gone is no error. It is safe for concurrent use.
+// SetGroups has the bridge treat frames that come by a port and go to the group addresses of
+// [Bridge.LearnNoGroups] as it treats all others, if on. Else the kernel's default holds: it hands them
+// to the host's own stack as frames of the port, whatever protocol they carry. There no rule of
+// nftables for bridges sees them, and their sender enters the forwarding table all the same. A link
+// that is gone is no error. It is safe for concurrent use.
 func (s *lookups) SetGroups(ctx context.Context, index int, on bool) error {
 	var mask uint16
 	if on {
@@ -137,8 +141,9 @@ func (s *lookups) SetGroups(ctx context.Context, index int, on bool) error {
 	return nil
 }
 
-// Unlearn has the bridge forget which MACs it has learned to be at a port: the next frame shows
-// it where they are. A link that is gone, or is no port, is no error. It is safe for concurrent use.
+// Unlearn deletes the entries of the forwarding table that the bridge has learned for a port. It learns
+// each again from the next frame. A link that is gone, or is no port, is no error. It is safe for
+// concurrent use.
 func (s *lookups) Unlearn(ctx context.Context, index int) error {
 	err := s.plugs.Ask(ctx, func(k *rtnl.Socket) error { return k.Unlearn(index) })
 	if err != nil && !rtnl.IsGone(err) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -147,8 +152,8 @@ func (s *lookups) Unlearn(ctx context.Context, index int) error {
 	return nil
 }
 
-// show wakes the subscribers of [Bridge.Changed], and has [Bridge.Gaps] return what is
-// known now.
+// show publishes what is known now: for [Bridge.PortNames] and its like, whose subscribers it wakes
+// where anything changed (see [Bridge.Changed]), and for [Bridge.Gaps].
 func (s *namespaces) show() {
 	if s.moved {
 		s.moved = false
@@ -166,7 +171,8 @@ func (s *namespaces) show() {
 	s.showGaps()
 }
 
-// replacePorts takes in a list of the ports that is as of now.
+// replacePorts takes in a list of the ports that was made with the lock held, so that it is right. A
+// port that it lacks is looked up before it counts as gone.
 func (s *namespaces) replacePorts(w wire, found map[int]*rtnl.Link) {
 	for index := range s.ports {
 		if found[index] == nil {
@@ -178,7 +184,8 @@ func (s *namespaces) replacePorts(w wire, found map[int]*rtnl.Link) {
 	}
 }
 
-// comparePorts has all looked up of which memory and a list, which may be old, do not agree.
+// comparePorts notes which links are to be looked up: those of which memory and a list differ. The list
+// was made without the lock and may be old, so nothing else is taken from it.
 func (s *namespaces) comparePorts(found map[int]*rtnl.Link) {
 	for index, p := range s.ports {
 		if l := found[index]; l == nil || !p.link.Same(l) || !p.frozen.IsZero() {
@@ -204,7 +211,7 @@ func (s *namespaces) readPort(w wire, index int) {
 	case err != nil || l.Master != w.link.Index:
 		s.dropPort(index)
 	default:
-		s.drop(scope(index)) // that it could not be looked up
+		s.drop(scope(index)) // it could be looked up now
 		s.setPort(w, l)
 	}
 	delete(s.linksAgain, index)
@@ -232,7 +239,7 @@ func (s *namespaces) setPort(w wire, l *rtnl.Link) {
 		s.thaw(p)
 		s.drop(scope(l.Index))
 	case p.space != nil && p.space.frozen && p.space.id == l.Behind && rtnl.IsDead(w.Socket, l.Behind):
-		// It is as it was: what was seen there stands.
+		// It is still being taken down: what was seen there stands.
 	case p.space == nil || p.space.frozen || p.space.id != l.Behind:
 		s.leave(p)
 		s.enter(p, l.Behind)
@@ -255,15 +262,15 @@ func (s *namespaces) dropPort(index int) {
 	s.portGone(index)
 }
 
-// freeze keeps what was seen behind a port as it is, for the namespace there is
-// being taken down: unknown is not gone. The ports to it follow, mostly within
-// milliseconds, and end the matter; one that stays is a [Gap].
+// freeze is for a port whose namespace the kernel is taking down and lets no one read any more. What
+// was seen there stands: unknown is not gone. Mostly the port goes within milliseconds too, and its
+// sightings with it; one that stays is a [Gap].
 //
-// It does not silence the witness, also where the port was never read: the
+// The netns witness is not silent for that, even if the port was never read: the
 // kernel may keep such a namespace for as long as a socket of it lives, and a
 // single one would keep every pool from giving an address after a restart. No process
 // is in there any more, a lease that records the port is not released, and an
-// address that answers from there answers to a probe.
+// address that is still answered for there is seen by the probe witness.
 func (s *namespaces) freeze(p *port) {
 	if p.space != nil {
 		s.freezeSpace(p.space)
@@ -278,7 +285,7 @@ func (s *namespaces) freeze(p *port) {
 func (s *namespaces) freezeSpace(old *space) {
 	s.forget(old)
 	old.frozen = true
-	s.unfail(old.scope) // the last try to read it
+	s.unfail(old.scope) // that the last try to read it failed silences no witness
 	for _, p := range old.ports {
 		if p.frozen.IsZero() {
 			p.frozen, s.gapsMoved = time.Now(), true
@@ -286,14 +293,14 @@ func (s *namespaces) freezeSpace(old *space) {
 	}
 }
 
-// thaw notes that what is behind a port was read, or that nothing is.
+// thaw ends freeze: the port leads to a namespace that can be read, to none, or is gone.
 func (s *namespaces) thaw(p *port) {
 	if !p.frozen.IsZero() {
 		p.frozen, s.gapsMoved = time.Time{}, true
 	}
 }
 
-// enter notes that a port leads to a namespace, which is to be read.
+// enter notes that a port leads to the namespace with an id, and that this one is to be read.
 func (s *namespaces) enter(p *port, id int) {
 	to := s.spaces[id]
 	if to == nil {
@@ -309,14 +316,15 @@ func (s *namespaces) enter(p *port, id int) {
 	s.again[id] = true
 }
 
-// leave forgets where a port led. What was seen there goes with its last port.
+// leave notes that a port leads to its namespace no more. What was seen in that one is dropped with the
+// last port that leads there.
 func (s *namespaces) leave(p *port) {
 	from := p.space
 	if from == nil {
 		return
 	}
 	p.space = nil
-	if p.unsure.IsZero() { // a guest that moves its link to and fro must not have the clock begin anew
+	if p.unsure.IsZero() { // else a guest that moves its link from namespace to namespace would restart the time
 		p.unsure = from.unsure
 	}
 	delete(from.ports, p.link.Index)
@@ -326,15 +334,15 @@ func (s *namespaces) leave(p *port) {
 		s.dropInside(from.inside)
 		s.gapsMoved = s.gapsMoved || !from.unsure.IsZero()
 		s.forget(from)
-		if s.stacked.nests[from.id] != nil { // what is stacked on the bridge in there is still on it
+		if s.stacked.nests[from.id] != nil { // links in there are stacked on the bridge: they need no port
 			s.again[from.id] = true
 		}
-	case !from.frozen: // what was seen at this port is at another now
+	case !from.frozen: // its sightings are to name one of the other ports
 		s.again[from.id] = true
 	}
 }
 
-// forget ends that a namespace is read by its id.
+// forget ends that a namespace is read by its id, which another may get.
 func (s *namespaces) forget(old *space) {
 	if s.spaces[old.id] == old {
 		delete(s.spaces, old.id)
