@@ -7,20 +7,23 @@ import (
 	"github.com/ipamd/ipamd/census"
 )
 
+// hostScope is the one scope of the host witness's report.
 const hostScope = "host"
 
 // hostAddresses is the host witness: the addresses of the namespace that the bridge is
-// in. The kernel delivers traffic for any of them to the host itself, so one on
-// another link is as unusable for a sandbox as the gateway. That covers the far end of
-// a port that was left in this namespace, too.
+// in, on whichever link. The kernel delivers traffic for any of them to the host itself, so a
+// sandbox can use none of them, no more than the gateway. Where the other end of a port's veth
+// is still in this namespace, its addresses are among them.
 type hostAddresses struct {
 	*report
 	bridge string         // its name
 	all    []rtnl.Address // in the kernel's order
-	links  map[int]bool   // of those that can collide with a lease's
-	again  bool           // they are to be read again
+	links  map[int]bool   // the indexes of the links with an address that a sandbox could have
+	again  bool           // all is to be read again
 }
 
+// read lists the addresses and posts them. bridge is the bridge's link, which need not be looked up; nil
+// where there is none.
 func (h *hostAddresses) read(k *rtnl.Socket, bridge *rtnl.Link) error {
 	all, err := k.Addresses(rtnl.NoNetns)
 	h.again = err != nil
