@@ -40,6 +40,7 @@ func openGroup(t *testing.T, ns *nstest.NS, manage bool, wants ...Want) (*Group,
 			t.Error(err)
 		}
 	})
+	realtest.Eventually(t, wait, "its loops to run", g.running) // a bridge that comes before is read when they begin
 	if err := g.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,26 @@ func TestG1ALinkThatIsTooLong(t *testing.T) {
 	}
 }
 
+// A link of the host, which is no port, has more to say of it than is read, or can be believed.
+func TestALongLinkOfTheHostSilencesNoWitness(t *testing.T) {
+	t.Parallel()
+	for _, sources := range []int{6_000, 12_000} {
+		t.Run(fmt.Sprint(sources), func(t *testing.T) {
+			t.Parallel()
+			ns := nstest.New(t)
+			ns.Bridge("rt0", "10.8.0.1/24")
+			ns.Exec("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
+			v := open(t, ns)
+			ns.LongLink("d0", "m0", sources)
+			v.settle()
+			v.noneSilent()
+			if err := v.netns.err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func linkThatIsTooLong(t *testing.T, sources int) {
 	t.Parallel()
 	ns := nstest.New(t)
@@ -47,7 +67,7 @@ func linkThatIsTooLong(t *testing.T, sources int) {
 	}
 	quick("settle", func() {
 		p.NS.Exec("ip", "link", "set", "m0", "address", "02:00:00:00:00:08")
-		const links = 2 // its MAC, and whether it is on the bridge, of which the news has nothing
+		const links = 1 // its MAC; whether it is on the bridge, which the news does not say, the search shows
 		if asked := v.asks(v.settle); asked != lists+links {
 			t.Errorf("news of the link was %d questions, want %d", asked, lists+links)
 		}

@@ -84,7 +84,7 @@ func (b *Bridge) receive(nsid int, h rtnl.Header, body []byte) {
 		if len(body) >= unix.SizeofIfInfomsg {
 			index := int(int32(binary.NativeEndian.Uint32(body[4:])))
 			gone := h.Type == unix.RTM_DELLINK
-			b.netns.receiveStacked(nsid, gone, index, body)
+			b.netns.receiveStacked(nsid, index, body)
 			b.receiveLink(nsid, gone, index)
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:

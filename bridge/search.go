@@ -54,7 +54,7 @@ const nestsScope = "nests"
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
 	k       *rtnl.Kept
-	news    *rtnl.News // what comes by it since the search began is not in its outcome
+	bridges int // so many there had been
 	inside  bridgeNetns
 	self    int // id by which the bridge's namespace knows itself
 	bridge  *rtnl.Link
@@ -92,7 +92,7 @@ func (b *Bridge) searchStacked(ctx context.Context) error {
 // end takes in the outcome, also when ctx has ended.
 func (s *search) end(ctx context.Context, b *Bridge, err error) error {
 	return b.locked(context.WithoutCancel(ctx), func() error {
-		if b.news != s.news { // the sockets were opened again, and all is to be searched
+		if b.netns.bridges != s.bridges { // the bridge is another, or was looked at anew
 			return nil
 		}
 		if err != nil {
@@ -106,7 +106,7 @@ func (s *search) end(ctx context.Context, b *Bridge, err error) error {
 			return nil
 		}
 		b.netns.unfail(nestsScope)
-		if b.device.isThere() && b.device.link.Index == s.bridge.Index {
+		if b.device.isThere() {
 			b.netns.setStacked(b.wire(), s)
 		}
 		return nil
@@ -119,7 +119,7 @@ func (b *Bridge) newSearch() *search {
 	st, now := &b.netns.stacked, time.Now()
 	st.strangers, st.early, st.over = make(map[int]bool), make(map[linkIn]bool), make(map[int]bool)
 	st.earlyFull, st.missed = false, false
-	s := &search{k: b.keep(unix.NETLINK_ROUTE), news: b.news, ended: slices.Clone(st.ended), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
+	s := &search{k: b.keep(unix.NETLINK_ROUTE), bridges: b.netns.bridges, ended: slices.Clone(st.ended), inside: b.inside, self: b.news.Self, bridge: b.device.link, parents: make(map[int]string),
 		skipped: make(map[int]bool), known: make(map[string]bool), nests: make(map[int]*nest), partly: make(map[int]error)}
 	w := b.wire()
 	s.parents[w.link.Index] = w.parent(w.link.Index)

@@ -102,6 +102,7 @@ func (b *Bridge) lookLink() error {
 	}
 	if another {
 		b.lost = true // nothing that is known is about this one
+		b.netns.bridges++
 		b.neighbour.whole = errUnread
 		clear(b.answers.unlocated)
 		if b.device.isThere() {
@@ -138,7 +139,6 @@ func (b *Bridge) vanish() {
 	b.device.set(l)
 	b.netns.setOwn(&b.device)
 	b.lost = false // there is no more to know, until a link comes
-	b.netns.unfail(nestsScope)
 	b.silence(absent(b.cfg.Name, l))
 	b.netns.show()
 }

@@ -129,7 +129,6 @@ func (b *Bridge) openSockets() error {
 	}
 	b.answers.lose() // those to the sockets before
 	b.forget()
-	b.netns.fail(nestsScope, errUnread)
 	b.silence(errUnread)
 	return nil
 }

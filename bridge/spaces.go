@@ -33,6 +33,7 @@ type namespaces struct {
 	spaces     map[int]*space
 	made       int  // how many there ever were
 	unnamed    bool // one came since names were looked up
+	bridges    int  // how often a bridge came under its name or went, or the sockets were opened anew
 	stacked    stackedLinks
 	again      map[int]bool // ids of namespaces to be listed again
 	crowds     map[int]bool // ids of those that Run is to list
@@ -273,7 +274,7 @@ func (s *namespaces) receiveLink(nsid int, gone bool, index int) {
 // receiveStacked notes news of a link that may be stacked on the bridge, or was: a search that is
 // under way may have found one that is gone. A namespace that was searched, and a port leads to, is
 // searched once more.
-func (s *namespaces) receiveStacked(nsid int, gone bool, index int, body []byte) {
+func (s *namespaces) receiveStacked(nsid, index int, body []byte) {
 	st, sp, n := &s.stacked, s.spaces[nsid], s.stacked.nests[nsid]
 	known := false
 	if n != nil {
@@ -293,6 +294,10 @@ func (s *namespaces) receiveStacked(nsid int, gone bool, index int, body []byte)
 	switch came := st.came[nsid]; {
 	case nsid == rtnl.NoNetns:
 		st.home = false
+	case err != nil || len(body) > longNews:
+		if sp == nil { // else its addresses are read on any link
+			s.missSome()
+		}
 	case came == nil:
 		st.came[nsid] = map[int]bool{index: true}
 	case len(came) < mostNews:

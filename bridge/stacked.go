@@ -52,6 +52,11 @@ type linkIn struct{ nsid, index int }
 // that is wanted by then shows the others.
 const mostNews = 32
 
+// longNews is how long the news of a link may be, in bytes, for it to be looked up: that of a macvlan
+// has some 1 500. To look a longer one up takes as long as its guest likes, up to 13 ms with the lock held,
+// and other guests' links would wait for it.
+const longNews = 8 << 10
+
 // sighting makes the sighting of an address, at the stacked link that has it, or at the
 // first.
 func (n *nest) sighting(bridge string) sightingOf {

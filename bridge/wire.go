@@ -19,6 +19,23 @@ type wire struct {
 
 func (w wire) isPort(index int) bool { return w.ports[index] != nil }
 
+// listedPort finds a port in the list of all: where the link cannot be read, and is no port, nothing
+// else says that it is none. One that is not there is ENODEV.
+func (w wire) listedPort(index int) (found *rtnl.Link, err error) {
+	err = rtnl.Steady(func() error {
+		found = nil
+		return w.PortsOf(w.link.Index, func(l *rtnl.Link) {
+			if l.Index == index {
+				found = l
+			}
+		})
+	})
+	if err == nil && found == nil {
+		err = unix.ENODEV
+	}
+	return found, err
+}
+
 // parent is the name of the link that another is stacked on, if that is the bridge or a port
 // of it, and empty else.
 func (w wire) parent(index int) string {
