@@ -146,9 +146,9 @@ func awaitRules(ctx context.Context, r Rules, l *ipam.Lease) error {
 	return nil
 }
 
-// Adopt is [netdb.Book.Adopt], for an operator, with Bind's check of the namespace.
+// Adopt is [netdb.Book.Adopt], for an operator, with checkBinding before it.
 func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
-	if err := b.checkNetns(ctx, a.Binding); err != nil {
+	if err := b.checkBinding(ctx, a.Binding); err != nil {
 		return nil, err
 	}
 	a.Binding = resolved(ctx, b.Kernel, a.Binding)

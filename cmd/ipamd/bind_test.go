@@ -63,6 +63,13 @@ func TestF21WhatCanNeverBeConfirmed(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != api.InvalidArgument || refused.Details["field"] != "containers[0].namespace" {
 		t.Fatalf("a container without a runtime: %v", err)
 	}
+	if _, err := w.client.Quarantine(ctx, "10.8.64.99", "to adopt"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.client.Adopt(ctx, "10.8.64.99", api.AdoptRequest{Sandbox: "b", Reason: "it is ours", Containers: []api.Container{{Namespace: "default", ID: "b"}}})
+	if !errors.As(err, &refused) || refused.Code != api.InvalidArgument || refused.Details["field"] != "containers[0].namespace" {
+		t.Fatalf("adopted with a container, without a runtime: %v", err)
+	}
 	client := ipam.Who{Actor: ipam.ByClient, Reason: "bound"}
 	if _, err := w.program.book.Bind(ctx, client, l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "default", ID: "a"}}}); err != nil {
 		t.Fatal(err)
