@@ -71,9 +71,11 @@ func TestN1CtrRun(t *testing.T) {
 		inside := fmt.Sprintf(`mkdir -p /etc/cni /opt && mount -t tmpfs none /etc/cni && mount -t tmpfs none /opt && mkdir -p /etc/cni/net.d /opt/cni/bin &&
 			cp %s/* /etc/cni/net.d && cp %s/* /opt/cni/bin && mount -t tmpfs none /var/lib && exec "$@"`, w.conf, w.bin)
 		for range 2 {
+			// ctr may close a container's output before it has read all of it, so it goes to a file.
 			out, err := run(w.command(nil, "unshare", "-m", "sh", "-c", inside, "sh",
-				ctr, "-a", d.Address, "-n", namespace, "run", "--rm", "--cni", "--env", "PATH=/bin", "--rootfs", root, "c1", "/bin/sh", "-c", looksAround), "")
-			w.whatItSaw(out, err)
+				ctr, "-a", d.Address, "-n", namespace, "run", "--rm", "--cni", "--env", "PATH=/bin", "--rootfs", root, "c1", "/bin/sh", "-c", "("+looksAround+") >/saw"), "")
+			saw, fileErr := os.ReadFile(filepath.Join(root, "saw"))
+			w.whatItSaw(out+string(saw), errors.Join(err, fileErr, os.Remove(filepath.Join(root, "saw"))))
 		}
 	})
 }

@@ -124,6 +124,7 @@ func TestM14WithoutTheWarmHelper(t *testing.T) {
 	if p := w.pool(); p.Slots == nil || p.Slots.Ready != 0 || p.Slots.Wanted != 2 || !strings.Contains(p.Slots.Why, "the warm helper is not running") {
 		t.Errorf("without a helper: %+v", p.Slots)
 	}
+	realtest.Eventually(t, wait, "it to be said", func() bool { return strings.Contains(w.log.String(), "warm slots are not made") })
 	if n := strings.Count(w.log.String(), "warm slots are not made"); n != 1 {
 		t.Errorf("it is said %d times", n)
 	}
