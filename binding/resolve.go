@@ -3,6 +3,7 @@ package binding
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -19,11 +20,12 @@ func resolved(ctx context.Context, k Kernel, n ipam.Binding) ipam.Binding {
 	index, inode, err := k.PlugOf(ctx, n.HostInterface, n.Netns)
 	now := ipam.Now()
 	is := ipam.Plug{Boot: now.BootID, Index: index, Inode: inode, Behind: n.Plug.Behind}
+	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
+		behind, on, notSaid := onBridge(ctx, k, n, inode)
+		is.Behind, is.Unseen, err = behind, !on, errors.Join(err, notSaid)
+	}
 	if err != nil {
 		is.Unsaid = cmp.Or(n.Plug.Unsaid, now.Boottime)
-	}
-	if !n.Seen && len(n.Containers) == 0 && len(n.Gone) == 0 {
-		is.Behind, is.Unseen = onBridge(ctx, k, n, inode)
 	}
 	if is.Link() != 0 {
 		is.At = now.Boottime
@@ -52,21 +54,21 @@ func (b *Book) resolvedFor(ctx context.Context, n ipam.Binding, leases ...*ipam.
 }
 
 // onBridge looks for what a binding names on the bridges: its host interface as a port or, where it names
-// none, a port that leads into its namespace, whose index is behind. unseen is true where there is none, or
-// the kernel does not answer. It is not asked of a binding with containers: those are seen by the runtime.
-func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behind int, unseen bool) {
+// none, a port that leads into its namespace, whose index is behind. After an error the kernel did not say
+// whether there is one. It is not asked of a binding with containers: those are seen by the runtime.
+func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behind int, on bool, err error) {
 	if n.HostInterface != "" {
-		is, err := k.IsPort(ctx, n.HostInterface, 0)
-		return 0, !is || err != nil
+		on, err = k.IsPort(ctx, n.HostInterface, 0)
+		return 0, on && err == nil, err
 	}
 	if inode == 0 {
-		return 0, true
+		return 0, false, nil
 	}
 	into := k.PortsInto(ctx, census.Namespace{Path: n.Netns, Inode: inode})[0]
 	if into.Err != nil || len(into.Ports) == 0 {
-		return 0, true
+		return 0, false, into.Err
 	}
-	return into.Ports[0], false
+	return into.Ports[0], true, nil
 }
 
 // askAgainFor is how long after a bind passes try to resolve names that the kernel did not resolve then. After
@@ -101,8 +103,11 @@ func UnrecordedPlumbing(k Kernel) func(*ipam.Lease) ipam.Binding {
 			if known.Index == 0 {
 				n.HostInterface, n.Seen = l.HostInterface, there
 			}
-			if known.Inode == 0 {
+			switch {
+			case known.Inode == 0:
 				n.Netns = l.Netns
+			case known.Unseen && l.HostInterface == "": // of the namespace that it is, not of a later one at its path
+				n.Plug.Behind, n.Seen, _ = onBridge(context.Background(), k, ipam.Binding{Netns: l.Netns}, known.Inode)
 			}
 			return n
 		}

@@ -2,9 +2,11 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 	"github.com/ipamd/ipamd/workload"
@@ -24,6 +26,14 @@ func (p ports) PlugOf(_ context.Context, hostInterface, _ string) (int, uint64, 
 		return 7, 0, nil
 	}
 	return 0, 0, p.fails
+}
+
+func (p ports) PortsInto(_ context.Context, of ...census.Namespace) []census.Into {
+	into := census.Into{Err: p.fails}
+	if p.fails == nil && p.there[of[0].Path] && of[0].Inode == 9 {
+		into.Ports = []int{7}
+	}
+	return []census.Into{into}
 }
 
 func (p ports) IsPort(_ context.Context, hostInterface string, _ int) (bool, error) {
@@ -87,3 +97,48 @@ func TestWhatIsKnownIsNotRecordedAgain(t *testing.T) {
 		})
 	}
 }
+
+// The kernel does not say in time whether a port leads into the namespace of a lease that names nothing
+// else. A pass asks again, of that namespace: the lease counts as never seen until it is known.
+func TestAPortIntoTheNamespaceIsAskedForAgain(t *testing.T) {
+	const path = "/run/netns/1"
+	for name, tt := range map[string]struct {
+		inode uint64 // of the namespace
+		later ports  // as the pass looks
+		seen  bool
+	}{
+		"there is one":           {9, ports{there: map[string]bool{path: true}}, true},
+		"into a later namespace": {8, ports{there: map[string]bool{path: true}}, false},
+		"there is none":          {9, ports{}, false},
+		"it still does not say":  {9, ports{there: map[string]bool{path: true}, fails: errors.New("not in time")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Open(t)
+			Pool(t, b, "default", "10.8.64.0/24")
+			slow := inodeOf{ports{fails: errors.New("not in time")}, tt.inode}
+			l, err := ResolvingBook{Book: b, Kernel: slow}.Bind(t.Context(), Who(ipam.ByClient, "bound"), Reserve(t, b, "a").ID, 0, ipam.Binding{Netns: path})
+			if err != nil || !l.Plug.Unseen || l.Plug.Unsaid == 0 || l.Plug.Inode != tt.inode {
+				t.Fatalf("bound as %+v, %v", l, err)
+			}
+			found := UnrecordedPlumbing(tt.later)(l)
+			if found.Seen != tt.seen || found.Netns != "" || found.HostInterface != "" {
+				t.Fatalf("a pass finds %+v", found)
+			}
+			if !found.Seen {
+				return
+			}
+			l, err = ResolvingBook{Book: b, Kernel: tt.later}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
+			if err != nil || l.Plug.Unseen || l.Plug.Behind != 7 || l.Plug.Inode != tt.inode {
+				t.Errorf("recorded as %+v, %v", l, err)
+			}
+		})
+	}
+}
+
+// inodeOf is a kernel that says which namespace is at each path, and nothing else.
+type inodeOf struct {
+	ports
+	inode uint64
+}
+
+func (k inodeOf) PlugOf(context.Context, string, string) (int, uint64, error) { return 0, k.inode, nil }

@@ -171,6 +171,16 @@ func (d *daemon) sample() sample {
 	return s
 }
 
+// files are what the daemon has open.
+func (d *daemon) files() string {
+	all, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(d.cmd.Process.Pid), "fd", "*"))
+	for i, file := range all {
+		to, _ := os.Readlink(file)
+		all[i] = filepath.Base(file) + " " + to
+	}
+	return strings.Join(all, "\n")
+}
+
 // number finds the line that begins so, and its number.
 func number(t testing.TB, text, key string) int {
 	t.Helper()

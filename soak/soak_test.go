@@ -67,6 +67,11 @@ func TestSoak(t *testing.T) {
 	idlers.leave()
 	d.client.CloseIdleConnections()
 	var after sample
+	defer func() {
+		if t.Failed() {
+			t.Logf("at rest again: %v, with the files\n%s", after, d.files())
+		}
+	}()
 	realtest.Eventually(t, patience, "ipamd has released what the clients used", func() bool {
 		after = d.sample()
 		return after.files <= before.files && after.goroutines <= before.goroutines
