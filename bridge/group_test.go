@@ -271,7 +271,7 @@ func TestIsPort(t *testing.T) {
 	for _, p := range []*nstest.Port{a, b, other} {
 		of := census.Namespace{Path: p.NS.Path(), Inode: inode(t, p.NS.Path())}
 		into := g.PortsInto(context.Background(), of)[0]
-		for range 50 { // a loaded machine does not report it within plugWithin
+		for range 50 { // a loaded machine does not report it within lookWithin
 			if !errors.Is(into.Err, context.DeadlineExceeded) {
 				break
 			}

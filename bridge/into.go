@@ -14,7 +14,7 @@ import (
 )
 
 // abreast is how many namespaces are looked at side by side: a file system that hangs keeps each look for
-// [plugWithin], and so many are open at once.
+// [lookWithin], and so many are open at once.
 const abreast = 64
 
 // PortsInto says of each namespace which ports of the bridge lead into it, as the kernel has them now, in the same order. It
@@ -44,7 +44,7 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 	var looks errgroup.Group // waited for below
 	for i, n := range of {
 		looks.Go(func() (_ error) {
-			ctx, cancel := context.WithTimeout(ctx, plugWithin)
+			ctx, cancel := context.WithTimeout(ctx, lookWithin)
 			defer cancel()
 			fds[i], _, out[i].Err = s.openNetns(ctx, n.Path, n.Inode)
 			if errors.Is(out[i].Err, nspath.ErrRefused) {
@@ -60,7 +60,7 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 	if !any {
 		return out
 	}
-	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	at := make([][]int, len(of))
 	err := s.plugs.Within(ctx, func(k *rtnl.Socket) error { return ledInto(k, bridges, fds, at) }, func() {

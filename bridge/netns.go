@@ -41,7 +41,7 @@ func (b *Bridge) NetnsID(ctx context.Context, path string) (int, error) {
 // CheckNetns reports why a network namespace cannot be named by a path: see [nspath.Paths.Check].
 // It is safe for concurrent use.
 func (s *lookups) CheckNetns(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, plugWithin)
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	return s.paths.Check(ctx, path)
 }

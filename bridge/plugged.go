@@ -132,10 +132,13 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 	return out
 }
 
-// plugWithin is how long a bind waits for the link and the namespace that it names: a
-// kernel or a file system that hangs keeps what is there from being distinguished from a later
-// one.
-const plugWithin = 100 * time.Millisecond
+// plugWithin is how long a bind waits for the link and the namespace that it names: what a kernel or a
+// file system that hangs does not say by then is not distinguished from a later one. Namespaces that go
+// keep the kernel for some 100 ms. lookWithin is how long all else waits that asks again anyway.
+const (
+	plugWithin = 500 * time.Millisecond
+	lookWithin = 100 * time.Millisecond
+)
 
 // PlugOf looks up what a sandbox's plumbing is to the kernel: the index of the link
 // hostInterface, a port or not, and the inode of the namespace that the path netns

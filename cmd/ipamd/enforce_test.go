@@ -32,11 +32,11 @@ func (w *world) plugIn(sandbox string) (api.Lease, *nstest.Port) {
 	w.t.Helper()
 	l := w.allocate(sandbox).Leases[0]
 	p := w.ns.Port("rt0", l.Address+"/24")
-	bound, err := w.client.Bind(ctx, l.ID, api.BindRequest{HostInterface: p.HostName, Netns: p.NS.Path(), MAC: p.MAC.String()})
-	if err != nil {
-		w.t.Fatalf("bind %s: %v", sandbox, err)
-	}
-	return bound.Lease, p
+	realtest.Eventually(w.t, wait, "a bind to find what it names", func() bool {
+		l = w.bindTo(l.ID, api.BindRequest{HostInterface: p.HostName, Netns: p.NS.Path(), MAC: p.MAC.String()})
+		return l.HostIndex != 0 && l.NetnsInode != 0
+	})
+	return l, p
 }
 
 func (w *world) nft(args ...string) string {
