@@ -146,9 +146,14 @@ func awaitRules(ctx context.Context, r Rules, l *ipam.Lease) error {
 	return nil
 }
 
-// Adopt is [netdb.Book.Adopt], for an operator, with checkBinding before it.
+// Adopt is [netdb.Book.Adopt], for an operator, with checkBinding before it. Containers that the lease recorded
+// before are its own: without them it could be adopted no more.
 func (b *Book) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption) (*ipam.Lease, error) {
-	if err := b.checkBinding(ctx, a.Binding); err != nil {
+	where := a.Binding
+	if was, err := b.Lease(a.ID); err == nil && slices.Equal(was.Containers, where.Containers) {
+		where.Containers = nil
+	}
+	if err := b.checkBinding(ctx, where); err != nil {
 		return nil, err
 	}
 	a.Binding = resolved(ctx, b.Kernel, a.Binding)

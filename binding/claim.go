@@ -19,6 +19,10 @@ import (
 // for a slot, so that many waiting calls do not read all slots after each commit.
 const betweenTries = 5 * time.Millisecond
 
+// slotWithin is how long a claim waits for the kernel to say which link and namespace a slot has: it
+// goes on to the next slot then, and to an address without one.
+const slotWithin = 100 * time.Millisecond
+
 // claim gives a sandbox a warm slot that is ready, or the lease that it has already. A nil result
 // without an error means that no slot is ready, and that the request takes an address without one.
 //
@@ -194,7 +198,9 @@ func (b *Book) slotDiffersOutside(ctx context.Context, l *ipam.Lease) (string, e
 	if !b.Kernel.PortNames()[l.HostInterface] {
 		return fmt.Sprintf("its port %s is not on the bridge", l.HostInterface), nil
 	}
-	index, inode, err := b.Kernel.PlugOf(ctx, l.HostInterface, l.Netns)
+	within, cancel := context.WithTimeout(ctx, slotWithin)
+	defer cancel()
+	index, inode, err := b.Kernel.PlugOf(within, l.HostInterface, l.Netns)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("its port %s and its namespace %s could not be looked at: %w", l.HostInterface, l.Netns, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -100,14 +101,11 @@ func UnrecordedPlumbing(k Kernel) func(*ipam.Lease) ipam.Binding {
 		there := l.HostInterface != "" && k.PortNames()[l.HostInterface]
 		if unsaid {
 			n.Plug.Unsaid = known.Unsaid
-			if known.Index == 0 {
+			if known.Index == 0 || known.Unseen && there {
 				n.HostInterface, n.Seen = l.HostInterface, there
 			}
-			switch {
-			case known.Inode == 0:
-				n.Netns = l.Netns
-			case known.Unseen && l.HostInterface == "": // of the namespace that it is, not of a later one at its path
-				n.Plug.Behind, n.Seen, _ = onBridge(context.Background(), k, ipam.Binding{Netns: l.Netns}, known.Inode)
+			if known.Inode == 0 || known.Unseen && l.HostInterface == "" {
+				n.Netns, n.Plug.Inode = l.Netns, known.Inode // of that namespace, not of a later one at its path
 			}
 			return n
 		}
@@ -138,9 +136,14 @@ func (b ResolvingBook) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption)
 	return l, err
 }
 
-// Bind is [netdb.Book.Bind], with the names resolved.
+// Bind is [netdb.Book.Bind], with the names resolved. Where n has the inode of its namespace, another one at its path,
+// or none that could be looked at, is [ipam.ErrState].
 func (b ResolvingBook) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {
-	l, err := b.Book.Bind(ctx, who, id, ifRev, resolved(ctx, b.Kernel, n))
+	is := resolved(ctx, b.Kernel, n)
+	if n.Netns != "" && n.Plug.Inode != 0 && is.Plug.Inode != n.Plug.Inode {
+		return nil, fmt.Errorf("bind lease %s: %w: its namespace is not known to be at %s", id, ipam.ErrState, n.Netns)
+	}
+	l, err := b.Book.Bind(ctx, who, id, ifRev, is)
 	b.awaitRules(ctx, l, err)
 	return l, err
 }

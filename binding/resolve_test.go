@@ -54,7 +54,7 @@ func TestAPortThatGoesAsItIsRecordedWasSeen(t *testing.T) {
 		"bound before its port came":               {ipam.Plug{Boot: boot, Unseen: true}, true, true},
 		"bound while its link was no port":         {ipam.Plug{Boot: boot, Index: 7, Unseen: true}, true, true},
 		"the kernel did not say what it is":        {ipam.Plug{Boot: boot, Unseen: true, Unsaid: ipam.Now().Boottime}, true, true},
-		"the kernel did not say which space it is": {ipam.Plug{Boot: boot, Index: 7, Unseen: true, Unsaid: ipam.Now().Boottime}, true, false}, // of its name, of which it is not asked whether it is its own
+		"the kernel did not say which space it is": {ipam.Plug{Boot: boot, Index: 7, Unseen: true, Unsaid: ipam.Now().Boottime}, true, true},
 		"no port, and the kernel did not say":      {ipam.Plug{Boot: boot, Unseen: true, Unsaid: ipam.Now().Boottime}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,40 +102,40 @@ func TestWhatIsKnownIsNotRecordedAgain(t *testing.T) {
 // else. A pass asks again, of that namespace: the lease counts as never seen until it is known.
 func TestAPortIntoTheNamespaceIsAskedForAgain(t *testing.T) {
 	const path = "/run/netns/1"
+	there, slow := ports{there: map[string]bool{path: true}}, ports{fails: errors.New("not in time")}
 	for name, tt := range map[string]struct {
-		inode uint64 // of the namespace
-		later ports  // as the pass looks
-		seen  bool
+		later  Kernel // as the pass binds
+		unseen bool   // still
+		unsaid bool
+		err    error
 	}{
-		"there is one":           {9, ports{there: map[string]bool{path: true}}, true},
-		"into a later namespace": {8, ports{there: map[string]bool{path: true}}, false},
-		"there is none":          {9, ports{}, false},
-		"it still does not say":  {9, ports{there: map[string]bool{path: true}, fails: errors.New("not in time")}, false},
+		"there is one":          {inodeOf{there, 9}, false, false, nil},
+		"there is none":         {inodeOf{ports{}, 9}, true, false, nil},
+		"it still does not say": {inodeOf{slow, 9}, true, true, nil},
+		"a later namespace":     {inodeOf{there, 8}, true, true, ipam.ErrState},
+		"no namespace any more": {inodeOf{there, 0}, true, true, ipam.ErrState},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Open(t)
 			Pool(t, b, "default", "10.8.64.0/24")
-			slow := inodeOf{ports{fails: errors.New("not in time")}, tt.inode}
-			l, err := ResolvingBook{Book: b, Kernel: slow}.Bind(t.Context(), Who(ipam.ByClient, "bound"), Reserve(t, b, "a").ID, 0, ipam.Binding{Netns: path})
-			if err != nil || !l.Plug.Unseen || l.Plug.Unsaid == 0 || l.Plug.Inode != tt.inode {
+			l, err := ResolvingBook{Book: b, Kernel: inodeOf{slow, 9}}.Bind(t.Context(), Who(ipam.ByClient, "bound"), Reserve(t, b, "a").ID, 0, ipam.Binding{Netns: path})
+			if err != nil || !l.Plug.Unseen || l.Plug.Unsaid == 0 || l.Plug.Inode != 9 {
 				t.Fatalf("bound as %+v, %v", l, err)
 			}
-			found := UnrecordedPlumbing(tt.later)(l)
-			if found.Seen != tt.seen || found.Netns != "" || found.HostInterface != "" {
-				t.Fatalf("a pass finds %+v", found)
+			found := UnrecordedPlumbing(ports{})(l)
+			_, err = ResolvingBook{Book: b, Kernel: tt.later}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("bound again: %v", err)
 			}
-			if !found.Seen {
-				return
-			}
-			l, err = ResolvingBook{Book: b, Kernel: tt.later}.Bind(t.Context(), Who(ipam.ByReconciler, "seen_plugged"), l.ID, l.Rev, found)
-			if err != nil || l.Plug.Unseen || l.Plug.Behind != 7 || l.Plug.Inode != tt.inode {
-				t.Errorf("recorded as %+v, %v", l, err)
+			now, err := b.Lease(l.ID)
+			if err != nil || now.Plug.Unseen != tt.unseen || (now.Plug.Unsaid != 0) != tt.unsaid || now.Plug.Inode != 9 || now.Plug.Behind != 0 && tt.unseen {
+				t.Errorf("recorded as %+v, %v", now, err)
 			}
 		})
 	}
 }
 
-// inodeOf is a kernel that says which namespace is at each path, and nothing else.
+// inodeOf is a kernel that says which namespace is at each path.
 type inodeOf struct {
 	ports
 	inode uint64

@@ -41,8 +41,8 @@ func (g *Group) watches(bridge string) bool {
 // behind it is seen, and that is no proof that nothing is. It is "" of a link that is not
 // there, or is a port of none, or of one of these.
 func (g *Group) Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error) {
-	if bridge, err = g.own().machine.PortOf(ctx, hostInterface, 0); g.watches(bridge) {
-		bridge = ""
+	if bridge, err = g.own().machine.PortOf(ctx, hostInterface, 0); g.now.Load().named(bridge) != nil {
+		bridge = "" // that it is not open yet is for a while
 	}
 	return bridge, err
 }

@@ -206,7 +206,10 @@ func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
 			t.Errorf("%s, on the bridge of another process: %v", what, err)
 		}
 	}
-	ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
+	port := ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
+	if bridge, err := g.Elsewhere(ctx, port.HostName); bridge != "" || err != nil {
+		t.Errorf("a port of a bridge that is wanted is taken for one of %q, %v", bridge, err)
+	}
 	if a := board.About(ours); !a.Unseen() || !board.Census().CompleteAbout(ours) {
 		t.Errorf("of an address on the bridge that is open: %+v", a)
 	}

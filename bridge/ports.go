@@ -203,7 +203,7 @@ func (s *namespaces) comparePorts(found map[int]*rtnl.Link) {
 // lead elsewhere.
 func (s *namespaces) readPort(w wire, index int) {
 	l, err := w.Link(rtnl.NoNetns, index)
-	if errors.Is(err, rtnl.ErrUnreadable) || errors.Is(err, rtnl.ErrTruncated) {
+	if s.ports[index] == nil && (errors.Is(err, rtnl.ErrUnreadable) || errors.Is(err, rtnl.ErrTruncated)) {
 		l, err = w.listedPort(index) // most likely it is none, and what it is does not matter
 	}
 	switch {

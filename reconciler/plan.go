@@ -288,8 +288,6 @@ func (v *view) recordPlumbing(d *decision, s step) {
 		d.add(s, Bind, "the kernel did not say what its port and its namespace are when it was bound")
 	case s.bind.HostInterface != "":
 		d.add(s, Bind, "its port %s is there", s.bind.HostInterface)
-	case s.bind.Seen:
-		d.add(s, Bind, "a port leads into its namespace")
 	}
 }
 
