@@ -78,8 +78,8 @@ const askAgainFor = time.Minute
 
 // UnrecordedPlumbing returns a function for [reconciler.Config], which returns the names of a lease's
 // plumbing that exist now, and whose link or namespace the lease does not record: the link was made after the
-// bind, the machine was booted since, or the kernel did not resolve the names at the bind, a moment ago. The
-// reconciler binds the lease to them, and [ResolvingBook] resolves them then.
+// bind, the machine was booted since, or the kernel did not resolve the names at the bind, a moment ago, or did
+// not say whether they are on a bridge. The reconciler binds the lease to them, and [ResolvingBook] resolves them then.
 //
 // It leaves out a link that was made anew under the name of a recorded one: that may be another sandbox's, and
 // only a bind by the owner says otherwise. Until then the name keeps the lease from ending, and the lease has

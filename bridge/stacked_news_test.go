@@ -362,8 +362,8 @@ func TestF19NewsThatIsLostDuringASearch(t *testing.T) {
 	}
 }
 
-// Whoever asked for a search goes away: that says nothing about the kernel, and all is searched again.
-func TestASearchThatNobodyWaitsFor(t *testing.T) {
+// The caller of a search goes away: that says nothing about the kernel, and all is searched again.
+func TestASearchWhoseCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	v, _ := openWithMacvlan(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -385,8 +385,8 @@ func TestASearchThatNobodyWaitsFor(t *testing.T) {
 }
 
 // A bridge goes, and it or another one comes. A call before the search of its links must not take one
-// that nobody looked for for none, and a search that was under way says nothing about them.
-func TestF19ABridgeThatCameHasLinksNobodyLookedFor(t *testing.T) {
+// that was not searched for for none, and a search that was under way says nothing about them.
+func TestF19LinksOfABridgeThatCameAreSearchedFor(t *testing.T) {
 	t.Parallel()
 	for name, comes := range map[string]string{"the same": "rt1", "another": "rt9"} {
 		t.Run(name, func(t *testing.T) {
@@ -439,6 +439,6 @@ func TestF19ALinkThatGoesDuringTheSearchThatFindsIt(t *testing.T) {
 	again, known := v.netns.stacked.again, len(v.netns.stacked.nests)
 	v.mu.Unlock()
 	if known > 0 && !again {
-		t.Error("a link that went is known, and nobody looks again")
+		t.Error("a link that went is known, and no search is wanted")
 	}
 }
