@@ -45,7 +45,7 @@ func New(c Config) *Adoption { return &Adoption{Config: c, done: make(chan struc
 
 // Await waits until the book is this runner's, or ctx ends, which is its error.
 func (a *Adoption) Await(ctx context.Context) error {
-	if a.Book.Identity() == nil {
+	if a.Book.CheckIdentity() == nil {
 		return nil
 	}
 	select {
@@ -64,7 +64,7 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 	}
 	out := a.reply()
 	out.Plan = &plan
-	if err := a.Book.Identity(); err != nil {
+	if err := a.Book.CheckIdentity(); err != nil {
 		out.Mismatch = err.Error()
 		rows, blocked := a.refused(ctx)
 		if blocked != nil {
@@ -106,8 +106,8 @@ func (a *Adoption) Look(ctx context.Context) (api.AdoptBookReply, error) {
 // pool of the configuration that the book's do not leave room for refuses it before
 // anything is written: its address would be in two pools.
 func (a *Adoption) Confirm(ctx context.Context, who ipam.Who, epoch string) (api.AdoptBookReply, error) {
-	was := a.Book.Holding()
-	if a.Book.Identity() != nil && epoch == was.Epoch {
+	was := a.Book.Identity()
+	if a.Book.CheckIdentity() != nil && epoch == was.Epoch {
 		if rows, err := a.refused(ctx); err != nil {
 			return api.AdoptBookReply{}, fmt.Errorf("adopt the book: %w", inTheWay(rows, err))
 		}
@@ -115,7 +115,7 @@ func (a *Adoption) Confirm(ctx context.Context, who ipam.Who, epoch string) (api
 	if err := a.Book.TakeOver(ctx, who, epoch); err != nil {
 		return api.AdoptBookReply{}, err
 	}
-	is := a.Book.Holding()
+	is := a.Book.Identity()
 	a.Log.Warn("the book was adopted", "was_runner", was.RunnerUID, "was_machine", was.MachineID, "was_epoch", was.Epoch,
 		"runner", is.RunnerUID, "machine", is.MachineID, "epoch", is.Epoch, "peer", who.Peer)
 	if err := a.Pools(ctx); err != nil {
@@ -133,10 +133,10 @@ func (a *Adoption) rows() []*ipam.Lease {
 }
 
 func (a *Adoption) reply() api.AdoptBookReply {
-	is, next := a.Book.Holding(), a.Book.Successor()
+	is, next := a.Book.Identity(), a.Book.Successor()
 	return api.AdoptBookReply{
-		Book:   api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
-		Host:   api.BookHolding{RunnerUID: next.RunnerUID, MachineID: next.MachineID},
+		Book:   api.BookIdentity{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
+		Host:   api.BookIdentity{RunnerUID: next.RunnerUID, MachineID: next.MachineID},
 		Leases: []api.BookLease{}, Refusals: []api.BookRefusal{}, Revision: a.Book.Rev(), Epoch: is.Epoch,
 	}
 }

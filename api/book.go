@@ -42,8 +42,8 @@ type AdoptBookRequest struct {
 	Reason string `json:"reason,omitempty"` // for the history
 }
 
-// BookHolding says whose a book is.
-type BookHolding struct {
+// BookIdentity says whose a book is.
+type BookIdentity struct {
 	RunnerUID string `json:"runner_uid"`      // "" of the host: none is configured, an adoption makes one
 	MachineID string `json:"machine_id"`      // "" where the machine has none
 	Epoch     string `json:"epoch,omitempty"` // of a book
@@ -51,16 +51,16 @@ type BookHolding struct {
 
 // AdoptBookReply is what an adoption did, or would do.
 type AdoptBookReply struct {
-	Adopted  bool        `json:"adopted"`
-	Mismatch string      `json:"mismatch,omitempty"` // why the book is not this runner's; "": it is
-	Book     BookHolding `json:"book"`               // whose it is now
-	Host     BookHolding `json:"host"`               // whose it would be
-	Live     int         `json:"live"`               // held leases whose workload is seen here
-	Unproven int         `json:"unproven"`           // held leases whose address is seen, and nothing shows that it is their own workload
-	NotSeen  int         `json:"not_seen"`           // held leases of which nothing is seen: they stay, and end only confirmed
-	Disputed int         `json:"disputed"`           // held leases whose address another uses here
-	Withheld int         `json:"withheld"`           // addresses that cool or are quarantined: they stay so
-	Leases   []BookLease `json:"leases"`             // the first 1000 held ones, in the order of addresses
+	Adopted  bool         `json:"adopted"`
+	Mismatch string       `json:"mismatch,omitempty"` // why the book is not this runner's; "": it is
+	Book     BookIdentity `json:"book"`               // whose it is now
+	Host     BookIdentity `json:"host"`               // whose it would be
+	Live     int          `json:"live"`               // held leases whose workload is seen here
+	Unproven int          `json:"unproven"`           // held leases whose address is seen, and nothing shows that it is their own workload
+	NotSeen  int          `json:"not_seen"`           // held leases of which nothing is seen: they stay, and end only confirmed
+	Disputed int          `json:"disputed"`           // held leases whose address another uses here
+	Withheld int          `json:"withheld"`           // addresses that cool or are quarantined: they stay so
+	Leases   []BookLease  `json:"leases"`             // the first 1000 held ones, in the order of addresses
 	// Refused rows are not taken over: those that cannot be read, and those in the way of the
 	// configuration's pools. Refusals has the first 1000.
 	Refused  int           `json:"refused"`

@@ -37,7 +37,7 @@ var types = map[string]any{
 	"PoolList": api.PoolList{}, "PoolReservation": api.PoolReservation{}, "PoolWarm": api.PoolWarm{}, "PoolSlots": api.PoolSlots{}, "WarmRequest": api.WarmRequest{}, "GivenSlot": api.GivenSlot{}, "Slot": api.Slot{}, "SlotList": api.SlotList{}, "Status": api.Status{}, "Stuck": api.Stuck{}, "BookStatus": api.BookStatus{},
 	"BridgeStatus": api.BridgeStatus{}, "Finding": api.Finding{}, "DoctorReply": api.DoctorReply{},
 	"ReconcileRequest": api.ReconcileRequest{}, "ReconcileReply": api.ReconcileReply{}, "Report": api.Report{},
-	"AdoptBookRequest": api.AdoptBookRequest{}, "AdoptBookReply": api.AdoptBookReply{}, "BackupRequest": api.BackupRequest{}, "BackupReply": api.BackupReply{}, "CheckBookReply": api.CheckBookReply{}, "BookFinding": api.BookFinding{}, "RulesReply": api.RulesReply{}, "PortRules": api.PortRules{}, "Allowed": api.Allowed{}, "Refused": api.Refused{}, "RuleDifference": api.RuleDifference{}, "BookHolding": api.BookHolding{}, "BookLease": api.BookLease{},
+	"AdoptBookRequest": api.AdoptBookRequest{}, "AdoptBookReply": api.AdoptBookReply{}, "BackupRequest": api.BackupRequest{}, "BackupReply": api.BackupReply{}, "CheckBookReply": api.CheckBookReply{}, "BookFinding": api.BookFinding{}, "RulesReply": api.RulesReply{}, "PortRules": api.PortRules{}, "Allowed": api.Allowed{}, "Refused": api.Refused{}, "RuleDifference": api.RuleDifference{}, "BookIdentity": api.BookIdentity{}, "BookLease": api.BookLease{},
 	"Action": api.Action{}, "Held": api.Held{},
 	"Health": api.Health{}, "VersionReply": api.VersionReply{}, "Error": api.Error{},
 }

@@ -66,7 +66,7 @@ func (d *Doctor) examine(settle func() (differences []enforce.Difference)) []api
 	s := State{
 		World: reconciler.World{Leases: leases, Census: d.Board.Census(), Runtime: d.Instance != nil, Place: d.Book.Place,
 			Blockers: d.blockers, Slot: d.Book.Slot, Sleep: d.Book.Sleep, Unwatched: d.Unwatched(), Last: d.Reconciler.Last(), Started: d.Started, Now: d.Book.Now()},
-		Book: d.Book.Info(), Identity: d.Book.Identity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
+		Book: d.Book.Info(), Identity: d.Book.CheckIdentity(), Usage: usage, Unnamed: d.Book.Unconfigured(), Exhausted: d.Exhausted,
 		Unready: d.Bridges.Unready(), PoolUnready: d.Unready, TrafficUnwatched: d.TrafficUnwatched(),
 	}
 	for _, b := range d.Bridges.Statuses() {

@@ -21,7 +21,7 @@ import (
 // Config says what follows what. Every field is needed.
 type Config struct {
 	Book interface {
-		Identity() error
+		CheckIdentity() error
 		Pools() []*ipam.Pool
 		Leases() ([]*ipam.Lease, int64)
 		Withheld() []ipam.Withheld
@@ -182,7 +182,7 @@ func (f *Follower) ownGateways() map[string][]netip.Prefix {
 
 // specs are the pools that the bridges are for.
 func (f *Follower) specs() (specs []ipam.PoolSpec, err error) {
-	if f.Book.Identity() != nil {
+	if f.Book.CheckIdentity() != nil {
 		return f.Configured()
 	}
 	for _, p := range f.Book.Pools() {
@@ -194,7 +194,7 @@ func (f *Follower) specs() (specs []ipam.PoolSpec, err error) {
 // wants is what each bridge has to be, after what it had to be before; waiting are those that no
 // pool is on any more, and that a sandbox may need as they were.
 func (f *Follower) wants(before map[string]bridge.Desired) (out []bridge.Want, waiting map[string]bridge.Desired, err error) {
-	foreign := f.Book.Identity() != nil
+	foreign := f.Book.CheckIdentity() != nil
 	specs, err := f.specs()
 	if err != nil {
 		return nil, nil, err

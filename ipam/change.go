@@ -56,8 +56,8 @@ type Query struct {
 	Limit   int       // 0: 1 000
 }
 
-// A Holding says whose a book is. A life of it has one; it never changes within an epoch.
-type Holding struct{ Epoch, RunnerUID, MachineID string }
+// A BookIdentity says whose a book is. It never changes within an epoch.
+type BookIdentity struct{ Epoch, RunnerUID, MachineID string }
 
 // A Stamp is [elapsed.Stamp]. What deals with a book's times has it by this name, and the
 // clocks by [Now]; package elapsed is for this one and netdb alone.

@@ -98,7 +98,7 @@ func (s scrape) Collect(ch chan<- prometheus.Metric) {
 	gauge(descConflicts, float64(s.Reconciler.Conflicts()))
 
 	gauge(descReady, one(len(s.Server.NotReady()) == 0))
-	foreign := s.Book.Identity() != nil
+	foreign := s.Book.CheckIdentity() != nil
 	gauge(descIdentity, one(!foreign), "own")
 	gauge(descIdentity, one(foreign), "foreign")
 	witnesses := s.Board.About(netip.Addr{})

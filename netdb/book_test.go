@@ -340,12 +340,12 @@ func TestIdentity(t *testing.T) {
 			path, opts := filepath.Join(t.TempDir(), "book.db"), Options()
 			opts.RunnerUID, opts.MachineID = tt.runner, tt.machine
 			b := OpenAt(t, path, opts)
-			if err := b.Identity(); err != nil {
+			if err := b.CheckIdentity(); err != nil {
 				t.Errorf("a new book: %v", err)
 			}
 			Close(t, b)
 			opts.RunnerUID, opts.MachineID = tt.runnerNow, tt.machineNow
-			err := OpenAt(t, path, opts).Identity()
+			err := OpenAt(t, path, opts).CheckIdentity()
 			if errors.Is(err, netdb.ErrIdentity) != (tt.reported != nil) || tt.reported == nil && err != nil {
 				t.Fatalf("reported %v", err)
 			}
@@ -360,7 +360,7 @@ func TestIdentity(t *testing.T) {
 	opts.MachineID = "m1"
 	Close(t, OpenAt(t, path, opts))
 	raw(t, path, `UPDATE book SET machine_id = ''`)
-	if err := OpenAt(t, path, opts).Identity(); err != nil {
+	if err := OpenAt(t, path, opts).CheckIdentity(); err != nil {
 		t.Errorf("a book made where no machine id was: %v", err)
 	}
 }

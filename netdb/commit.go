@@ -78,8 +78,8 @@ func (w *writer) Try(batch []*group.Request[*tx]) (answers []error, behind, err 
 	}
 	took := time.Since(began)
 	w.store.Failing.Over()
-	if h := steps[0].Holding; h != nil {
-		w.store.holding.Store(h)
+	if h := steps[0].Identity; h != nil {
+		w.store.identity.Store(h)
 	}
 	w.upkeep.pages += stepPages * (1 + len(steps))
 	behind = group.Safely(func() error { w.publish(took); return nil })
@@ -95,7 +95,7 @@ func (w *writer) Try(batch []*group.Request[*tx]) (answers []error, behind, err 
 // refuse is why what was staged from a step on is not committed: the book is another
 // runner's, and these steps do not make it this one's.
 func (w *writer) refuse(from int) error {
-	if steps := w.staged.Steps(); len(steps) == from || steps[from].Holding != nil {
+	if steps := w.staged.Steps(); len(steps) == from || steps[from].Identity != nil {
 		return nil
 	}
 	return w.store.foreign()

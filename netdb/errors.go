@@ -18,7 +18,7 @@ var (
 	ErrOldBuild    = sqlite.ErrOldBuild
 	ErrDamaged     = sqlite.ErrDamaged
 	// ErrIdentity means that the book was made for another runner or on
-	// another machine. Open does not refuse it: see [Book.Identity].
+	// another machine. Open does not refuse it: see [Book.CheckIdentity].
 	ErrIdentity = errors.New("the book belongs to another runner")
 	// ErrExposed means that all users may write to the book, or make files beside it.
 	ErrExposed = bookfile.ErrExposed

@@ -13,30 +13,30 @@ import (
 	"github.com/ipamd/ipamd/netdb/index"
 )
 
-// An identity says of when a book is. It is set while the book is opened.
-type identity struct {
+// A continuity says how a book goes on from when it was last open. It is set while the book is opened.
+type continuity struct {
 	rebooted bool   // since the book was last opened
 	restored string // why it has another epoch since this opening, "" when it has not
 	lost     int64  // revisions that were acknowledged and are not there
 }
 
-// Holding says whose the book is now.
-func (b *Book) Holding() ipam.Holding { return b.store.whose() }
+// Identity says whose the book is now.
+func (b *Book) Identity() ipam.BookIdentity { return b.store.whose() }
 
-// whose is the holding as it was read, or committed last.
-func (s *store) whose() ipam.Holding {
-	if h := s.holding.Load(); h != nil {
+// whose is the identity as it was read, or committed last.
+func (s *store) whose() ipam.BookIdentity {
+	if h := s.identity.Load(); h != nil {
 		return *h
 	}
-	return ipam.Holding{}
+	return ipam.BookIdentity{}
 }
 
-// Identity returns nil when the book may be this runner's, and an error that
+// CheckIdentity returns nil when the book may be this runner's, and an error that
 // names both and is [ErrIdentity] when Options.RunnerUID is given and another
 // than the book's, or when the machine's id is known on both sides and differs:
 // the disk was cloned or moved, and the leases say nothing about this host. No
 // change of such a book is committed but [Book.TakeOver].
-func (b *Book) Identity() error { return b.store.foreign() }
+func (b *Book) CheckIdentity() error { return b.store.foreign() }
 
 func (s *store) foreign() error {
 	is := s.whose()
@@ -52,9 +52,9 @@ func (s *store) foreign() error {
 // Successor says whose the book would be after a [Book.TakeOver], but for the epoch.
 // Without Options.RunnerUID its runner gets a new uid: the book may be a copy, and
 // the runner that it was copied from may live on.
-func (b *Book) Successor() ipam.Holding {
+func (b *Book) Successor() ipam.BookIdentity {
 	o := b.store.opts
-	return ipam.Holding{RunnerUID: o.RunnerUID, MachineID: cmp.Or(o.MachineID, b.store.whose().MachineID)}
+	return ipam.BookIdentity{RunnerUID: o.RunnerUID, MachineID: cmp.Or(o.MachineID, b.store.whose().MachineID)}
 }
 
 // TakeOver makes the book this runner's, in another epoch, and records whose it was: one
@@ -85,7 +85,7 @@ func (b *Book) TakeOver(ctx context.Context, who ipam.Who, epoch string) error {
 			{"was": was.Epoch, "is": is.Epoch, "why": "it was adopted"},
 			{"was": was.RunnerUID, "is": is.RunnerUID, "why": "its runner"},
 			{"was": was.MachineID, "is": is.MachineID, "why": "its machine"}})
-		t.Stage(index.Step{Holding: &is, Change: c})
+		t.Stage(index.Step{Identity: &is, Change: c})
 		return nil
 	})
 }
@@ -93,10 +93,10 @@ func (b *Book) TakeOver(ctx context.Context, who ipam.Who, epoch string) error {
 // readIdentity reads whose book this is, and its last revision.
 func (s *store) readIdentity(ctx context.Context) (rev int64, err error) {
 	var booted string
-	var h ipam.Holding
+	var h ipam.BookIdentity
 	err = s.Conn.QueryRowContext(ctx, `SELECT epoch, runner_uid, machine_id, boot_id, `+lastRev+` FROM book`).
 		Scan(&h.Epoch, &h.RunnerUID, &h.MachineID, &booted, &rev)
-	s.holding.Store(&h)
+	s.identity.Store(&h)
 	s.rebooted = booted != s.Boot
 	return rev, err
 }
@@ -158,7 +158,7 @@ func (o *opening) beginEpoch(ctx context.Context, rev int64) error {
 		return errors.Join(err, tx.Rollback())
 	}
 	is.Epoch = epoch
-	o.holding.Store(&is)
+	o.identity.Store(&is)
 	o.idx = nil // it was read before
 	return nil
 }

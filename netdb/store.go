@@ -21,9 +21,9 @@ type store struct {
 	*sqlite.File
 	opts  *Options
 	clock *elapsed.Clock
-	identity
-	holding atomic.Pointer[ipam.Holding] // whose it is; the lock holder's to change
-	sql     statements
+	continuity
+	identity atomic.Pointer[ipam.BookIdentity] // whose it is; the lock holder's to change
+	sql      statements
 }
 
 func (s *store) shut() error { return errors.Join(s.sql.close(), s.File.Shut()) }
@@ -136,9 +136,9 @@ func (s *store) writeStep(st *index.Step) error {
 	case st.TombstoneUID != "":
 		what = "tombstone"
 		res, err = s.sql.upsertTombstone.Exec(tombstoneRow(st.TombstoneUID, st.Tombstone)...)
-	case st.Holding != nil:
+	case st.Identity != nil:
 		what = "whose it is"
-		res, err = s.sql.takeOver.Exec(st.Holding.Epoch, st.Holding.RunnerUID, st.Holding.MachineID, s.Boot)
+		res, err = s.sql.takeOver.Exec(st.Identity.Epoch, st.Identity.RunnerUID, st.Identity.MachineID, s.Boot)
 	case st.Runtime != "":
 		what = "runtime " + st.Runtime
 		res, err = s.sql.noteRuntime.Exec(st.Runtime)

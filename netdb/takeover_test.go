@@ -81,10 +81,10 @@ func TestTakeOver(t *testing.T) {
 					t.Errorf("adopted beside another: %v", err)
 				}
 			}
-			if is := b.Holding(); done != 1 || b.Identity() != nil || is.Epoch == epoch || is.RunnerUID == "" || is.MachineID != b.Successor().MachineID {
-				t.Fatalf("adopted %d times, it is %+v: %v", done, is, b.Identity())
+			if is := b.Identity(); done != 1 || b.CheckIdentity() != nil || is.Epoch == epoch || is.RunnerUID == "" || is.MachineID != b.Successor().MachineID {
+				t.Fatalf("adopted %d times, it is %+v: %v", done, is, b.CheckIdentity())
 			}
-			if opts.RunnerUID == "" && b.Holding().RunnerUID == "one" {
+			if opts.RunnerUID == "" && b.Identity().RunnerUID == "one" {
 				t.Error("a copy has the uid of the runner that it was copied from")
 			}
 			if b.Rev() != rev+1 {
@@ -94,11 +94,11 @@ func TestTakeOver(t *testing.T) {
 			if err != nil || now.Addr != held.Addr {
 				t.Errorf("bind: %+v, %v", now, err)
 			}
-			is := b.Holding()
+			is := b.Identity()
 			Close(t, b)
 			b = OpenAt(t, path, opts)
-			if b.Holding() != is || b.Identity() != nil || b.Info().Restored != "" {
-				t.Errorf("behind a restart it is %+v, %v, %q; was %+v", b.Holding(), b.Identity(), b.Info().Restored, is)
+			if b.Identity() != is || b.CheckIdentity() != nil || b.Info().Restored != "" {
+				t.Errorf("behind a restart it is %+v, %v, %q; was %+v", b.Identity(), b.CheckIdentity(), b.Info().Restored, is)
 			}
 			if _, err := TryReserve(b, b.Pools()[0], "c", Policy); err != nil {
 				t.Error(err)
@@ -123,9 +123,9 @@ func TestL16PowerLossInAnAdoption(t *testing.T) {
 	Close(t, l.book)
 	l.opts.RunnerUID = "two"
 	l.open(t)
-	began, was, leases := l.disk.Len(), l.book.Holding(), l.rowsOf(l.book)
+	began, was, leases := l.disk.Len(), l.book.Identity(), l.rowsOf(l.book)
 	l.done(t, l.book.TakeOver(ctx, Who(ipam.ByOperator, ""), was.Epoch))
-	is := l.book.Holding()
+	is := l.book.Identity()
 	Close(t, l.book)
 
 	old, adopted := 0, 0
@@ -136,16 +136,16 @@ func TestL16PowerLossInAnAdoption(t *testing.T) {
 		}
 		defer func() { err = errors.Join(err, done()) }()
 		found, err := b.Check(ctx)
-		switch now := b.Holding(); {
+		switch now := b.Identity(); {
 		case err != nil || len(found) > 0:
 			return false, fmt.Errorf("%v, %w", found, err)
 		case l.rowsOf(b) != leases:
 			return false, fmt.Errorf("it has\n%s, and had\n%s", l.rowsOf(b), leases)
 		case acked == len(l.memos) && now != is:
 			return false, fmt.Errorf("it is %+v, and was acknowledged as %+v", now, is)
-		case now.RunnerUID == was.RunnerUID && b.Identity() != nil:
+		case now.RunnerUID == was.RunnerUID && b.CheckIdentity() != nil:
 			old++
-		case now.RunnerUID == is.RunnerUID && b.Identity() == nil:
+		case now.RunnerUID == is.RunnerUID && b.CheckIdentity() == nil:
 			adopted++
 		default:
 			return false, fmt.Errorf("it is %+v, was %+v and became %+v", now, was, is)

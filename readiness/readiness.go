@@ -28,7 +28,7 @@ const startTimeout = 5 * time.Second
 // Config says what is asked. Every field is needed.
 type Config struct {
 	Book interface {
-		Identity() error
+		CheckIdentity() error
 		Info() netdb.Info
 		Pools() []*ipam.Pool
 	}
@@ -76,7 +76,7 @@ func (r *Readiness) OnceCounted(ask func(context.Context) error) func(context.Co
 //
 // Another runner's book is not waited for: a person adopts it.
 func (r *Readiness) Await(ctx context.Context) {
-	if r.Book.Identity() != nil {
+	if r.Book.CheckIdentity() != nil {
 		return
 	}
 	timeout := time.NewTimer(startTimeout)
@@ -102,7 +102,7 @@ func (r *Readiness) Gate(pools ...*ipam.Pool) error {
 }
 
 func (r *Readiness) begun() error {
-	if err := r.Book.Identity(); err != nil {
+	if err := r.Book.CheckIdentity(); err != nil {
 		return err
 	}
 	if !r.Counted() {

@@ -22,7 +22,7 @@ import (
 type Book interface {
 	Now() ipam.Stamp
 	Epoch() string
-	Identity() error
+	CheckIdentity() error
 	Backup(ctx context.Context, path string, replace bool) (netdb.Backup, error)
 	CheckNow(ctx context.Context) (netdb.Checked, error)
 	Rev() int64
@@ -43,7 +43,7 @@ type Book interface {
 	feed.Book
 	LastConflict(ctx context.Context) (*ipam.Change, error)
 	Info() netdb.Info
-	Holding() ipam.Holding
+	Identity() ipam.BookIdentity
 	Touched(states ...ipam.State) <-chan struct{}
 
 	Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, b ipam.Binding) (*ipam.Lease, error)

@@ -22,7 +22,7 @@ func (h *daemon) reconcile(c *call) (int, any, error) {
 	if ask.Preview && ask.ConfirmOrphans != "" {
 		return 0, nil, field("confirm_orphans", "excludes preview: look first, then confirm")
 	}
-	if err := h.book.Identity(); err != nil {
+	if err := h.book.CheckIdentity(); err != nil {
 		return 0, nil, fmt.Errorf("reconcile: %w", err)
 	}
 	if h.last() == nil {

@@ -96,7 +96,7 @@ func (h SlotHelper) List(ctx context.Context) (paths []string, err error) {
 	return paths, err
 }
 
-func (h SlotHelper) runner() string { return h.ports.book.Holding().RunnerUID }
+func (h SlotHelper) runner() string { return h.ports.book.Identity().RunnerUID }
 
 // of is work on the slot of a lease, in the pool as the caller has read it.
 func (h SlotHelper) of(verb string, l *ipam.Lease, slot *ipam.Slot, pool *ipam.Pool) api.PlumbReply {

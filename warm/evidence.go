@@ -50,7 +50,7 @@ func (k *Keeper) reserve(ctx context.Context, p *ipam.Pool, s ipam.NewSlot) (*ip
 
 // isOurs says whether a path is one that a slot of this runner has.
 func (k *Keeper) isOurs(netns string) bool {
-	return plumb.IsSlotPath(k.cfg.Book.Holding().RunnerUID, netns)
+	return plumb.IsSlotPath(k.cfg.Book.Identity().RunnerUID, netns)
 }
 
 // inUse reports whether the port of a namespace shows an address that a sandbox's lease has, or that

@@ -32,7 +32,7 @@ type scene struct {
 
 func (s *scene) At(a netip.Addr) (*ipam.Lease, bool) { l, has := s.leases[a]; return l, has }
 func (s *scene) Withheld() []ipam.Withheld           { return s.withheld }
-func (s *scene) Holding() ipam.Holding               { return ipam.Holding{RunnerUID: "one"} }
+func (s *scene) Identity() ipam.BookIdentity         { return ipam.BookIdentity{RunnerUID: "one"} }
 
 func (s *scene) BreakSlot(_ context.Context, _ ipam.Who, id, _ string) (*ipam.Lease, error) {
 	s.ended = append(s.ended, id)

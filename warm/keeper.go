@@ -22,7 +22,7 @@ type Book interface {
 	Slots() []*ipam.Slot
 	Slot(leaseID string) *ipam.Slot
 	At(netip.Addr) (*ipam.Lease, bool)
-	Holding() ipam.Holding
+	Identity() ipam.BookIdentity
 	Changed() <-chan struct{}
 	BreakSlot(ctx context.Context, who ipam.Who, leaseID, why string) (*ipam.Lease, error)
 	Release(ctx context.Context, who ipam.Who, id, uid string, ifRev int64) (*ipam.Lease, error)
@@ -334,7 +334,7 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 	switch a.Verb {
 	case Make:
 		id := newSlot()
-		path := plumb.SlotPath(k.cfg.Book.Holding().RunnerUID, id)
+		path := plumb.SlotPath(k.cfg.Book.Identity().RunnerUID, id)
 		k.begun[a.Pool.UID]++
 		k.making[a.Pool.UID]++
 		k.work(works, path, func() {

@@ -108,7 +108,7 @@ keeps that copy. Wants admin rights. -q prints the epoch.`,
 }
 
 func (p *page) drawAdoption(r *api.AdoptBookReply) {
-	whose := func(h api.BookHolding) string {
+	whose := func(h api.BookIdentity) string {
 		return fmt.Sprintf("runner %s, machine %s", term.Maybe(h.RunnerUID), term.Maybe(h.MachineID))
 	}
 	if r.Adopted {

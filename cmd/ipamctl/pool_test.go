@@ -64,7 +64,7 @@ func TestPoolSessions(t *testing.T) {
 // TestAdoptionSessions: a look at another runner's book, which a pool is in the way of or not.
 func TestAdoptionSessions(t *testing.T) {
 	w := runner()
-	w.adoption = api.AdoptBookReply{Mismatch: "the book is another runner's", Book: api.BookHolding{RunnerUID: "one", MachineID: "m1", Epoch: epoch}, Host: api.BookHolding{RunnerUID: "two", MachineID: "m2"},
+	w.adoption = api.AdoptBookReply{Mismatch: "the book is another runner's", Book: api.BookIdentity{RunnerUID: "one", MachineID: "m1", Epoch: epoch}, Host: api.BookIdentity{RunnerUID: "two", MachineID: "m2"},
 		Live: 1, Leases: []api.BookLease{{Address: "10.8.64.2", State: api.Bound, Sandbox: "web-1", LeaseID: id(2), Standing: "live"}}, Revision: 812, Epoch: epoch,
 		Refused: 1, Refusals: []api.BookRefusal{{Address: "10.8.64.4", Reason: "its row cannot be read, and stays as it is: labels"}}}
 	output := w.serve(t).session(t, "book adopt")

@@ -155,7 +155,7 @@ func TestAnAdoptionThatAPoolIsInTheWayOf(t *testing.T) {
 	w.cfg.Book.RunnerUID, w.cfg.Pools[0].Name = "runner-two", "other"
 	w.start()
 	book := w.program.book
-	was, rev, old := book.Holding(), book.Rev(), book.Pools()[0].UID
+	was, rev, old := book.Identity(), book.Rev(), book.Pools()[0].UID
 
 	look, err := w.client.AdoptBook(ctx, api.AdoptBookRequest{})
 	if err != nil || look.Refused != 3 || len(look.Refusals) != 3 || !strings.Contains(look.Blocked, "pool other") {
@@ -179,8 +179,8 @@ func TestAnAdoptionThatAPoolIsInTheWayOf(t *testing.T) {
 		t.Fatalf("adopt: %v", err)
 	}
 	wants(t, "the refusal", err.Error(), "address 10.8.64.2 is of pool uid "+old+", and uid ", " would have it", "pool other")
-	if book.Holding() != was || book.Rev() != rev {
-		t.Errorf("it is %+v at %d, was %+v at %d", book.Holding(), book.Rev(), was, rev)
+	if book.Identity() != was || book.Rev() != rev {
+		t.Errorf("it is %+v at %d, was %+v at %d", book.Identity(), book.Rev(), was, rev)
 	}
 
 	w.stopDaemon()

@@ -50,7 +50,7 @@ func (p *program) run(ctx context.Context) error {
 			later := []func(context.Context) error{p.allocator.Run, p.allocator.FreeCooled, p.watchdog.Run, p.flights.Run, p.warm.Run}
 			shown := []func(context.Context) error{p.prover.Run, // to systemd, which waits for them
 				func(ctx context.Context) error { return supervisor.Status(ctx, p.log, p.statusLine, p.stopping.Load) }}
-			if err := p.book.Identity(); err != nil {
+			if err := p.book.CheckIdentity(); err != nil {
 				for _, loop := range shown {
 					g.Go(func() error { return loop(ctx) })
 				}

@@ -166,7 +166,7 @@ func (w *world) start() {
 			w.t.Errorf("close: %v", err)
 		}
 	})
-	realtest.Eventually(w.t, wait, "the first census", func() bool { return program.ready.Counted() || program.book.Identity() != nil })
+	realtest.Eventually(w.t, wait, "the first census", func() bool { return program.ready.Counted() || program.book.CheckIdentity() != nil })
 }
 
 func (w *world) stopDaemon() {

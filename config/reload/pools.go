@@ -18,7 +18,7 @@ func (c *Configuration) Pools() ([]ipam.PoolSpec, error) { return c.now.Load().P
 // again. Another runner's book is left as it is, which is no error: its adoption says
 // what is in the way.
 func (c *Configuration) Start(ctx context.Context) error {
-	if err := c.start(ctx); err != nil && c.cfg.Book.Identity() == nil {
+	if err := c.start(ctx); err != nil && c.cfg.Book.CheckIdentity() == nil {
 		return err
 	}
 	c.reportUnnamed()

@@ -19,7 +19,7 @@ import (
 
 // A Book has pools; *netdb.Book is one.
 type Book interface {
-	Identity() error
+	CheckIdentity() error
 	Pools() []*ipam.Pool
 	Unconfigured() []*ipam.Pool
 	Configure(ctx context.Context, who ipam.Who, specs []ipam.PoolSpec, gone ...string) ([]*ipam.PoolOutcome, error)

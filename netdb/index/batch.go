@@ -20,8 +20,8 @@ type Step struct {
 
 	TombstoneUID string // the sandbox uid that gets a tombstone; "": none
 	Tombstone    Tombstone
-	Runtime      string        // id of the container runtime that is noted; "": none
-	Holding      *ipam.Holding // whose the book is from now on
+	Runtime      string             // id of the container runtime that is noted; "": none
+	Identity     *ipam.BookIdentity // whose the book is from now on
 
 	HostNameGiven *ipam.HostName // with this change of a lease
 	HostNameEnded *ipam.HostName // likewise

@@ -137,8 +137,8 @@ func sleeper(book *netdb.Book) *wake.Flights {
 type adopter struct{ book *netdb.Book }
 
 func (a adopter) Look(context.Context) (api.AdoptBookReply, error) {
-	is := a.book.Holding()
-	return api.AdoptBookReply{Book: api.BookHolding{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
+	is := a.book.Identity()
+	return api.AdoptBookReply{Book: api.BookIdentity{RunnerUID: is.RunnerUID, MachineID: is.MachineID, Epoch: is.Epoch},
 		Leases: []api.BookLease{}, Refusals: []api.BookRefusal{}, Plan: &api.Report{Actions: []api.Action{}},
 		Revision: a.book.Rev(), Epoch: is.Epoch}, nil
 }
