@@ -59,12 +59,12 @@ func (h *ports) attachable(c *call, ask *api.AttachRequest) error {
 // Where that fails it calls undo, before what was made is kept or taken away and before another
 // call has the interface; bound are the leases that it has bound all the same.
 func (h *ports) attachTo(c *call, id string, ifRev int64, ask *api.AttachRequest, undo func(bound []*ipam.Lease)) (l *ipam.Lease, networks []api.Network, err error) {
-	release, err := h.alone(c, id)
+	unlock, err := h.alone(c, id)
 	if err != nil {
 		undo(nil)
 		return nil, nil, err
 	}
-	defer release()
+	defer unlock()
 	var bound []*ipam.Lease
 	undone := false
 	defer func() {
@@ -213,9 +213,9 @@ const undoWithin = 5 * time.Second
 func (h *ports) detach(c *call) (int, any, error) {
 	var ask api.DetachRequest
 	return h.onLease(c, &ask, &ask.IfRevision, func(id string, ifRev int64) (l *ipam.Lease, err error) {
-		release, err := h.alone(c, id)
+		unlock, err := h.alone(c, id)
 		if err == nil {
-			defer release()
+			defer unlock()
 			l, err = h.book.Lease(id)
 		}
 		switch {
@@ -243,13 +243,13 @@ func (h *ports) detach(c *call) (int, any, error) {
 
 // alone waits until no other call has the port of a lease's interface made or taken away: what is
 // decided about a port holds until that is done.
-func (h *ports) alone(c *call, id string) (release func(), err error) {
+func (h *ports) alone(c *call, id string) (unlock func(), err error) {
 	l, err := h.book.Lease(id)
 	if err != nil {
 		return nil, err
 	}
 	c.endSlot() // it waits, and takes no other call's slot
-	return h.plugging.Hold(c.ctx, cmp.Or(l.UID, l.ID)+"/"+l.Interface)
+	return h.plugging.Lock(c.ctx, cmp.Or(l.UID, l.ID)+"/"+l.Interface)
 }
 
 // portOf is a lease that may have its port made, or taken away.

@@ -82,7 +82,7 @@ type Flights struct {
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
 
-	held share.Keyed[string] // by the uids of sandboxes whose tasks are paused or resumed right now
+	tasks share.Keyed[string] // locked by the uids of sandboxes whose tasks are paused or resumed right now
 
 	mu        sync.Mutex
 	announced map[string]announcement // flights that wait for an acknowledgement

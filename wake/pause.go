@@ -75,11 +75,11 @@ func (f *Flights) Repause(ctx context.Context, l *ipam.Lease, quiet func() error
 
 // doPause records the pause and freezes the tasks, if it is quiet between the two.
 func (f *Flights) doPause(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep, quiet func() error) (*ipam.Lease, error) {
-	l, release, err := f.holdLease(ctx, id)
+	l, unlock, err := f.lockLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if quiet != nil && l.State != ipam.Bound {
 		return nil, fmt.Errorf("pause %s again: %w: it is %s", l.Addr, ipam.ErrState, l.State)
 	}
@@ -200,7 +200,7 @@ func (f *Flights) takeBack(ctx context.Context, all []moved, reason string) {
 }
 
 // freeze pauses the tasks of a sandbox whose leases are recorded as paused, and records that they
-// are. The caller holds the sandbox. That the caller hangs up in between ends nothing.
+// are. The caller has locked the tasks. That the caller hangs up in between ends nothing.
 func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ipam.Lease, error) {
 	l := all[0].l
 	within := f.cfg.Wait
@@ -277,11 +277,11 @@ func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int
 	if s == nil || !s.Do || f.cfg.Resumer == nil {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
-	l, release, err := f.holdLease(ctx, id)
+	l, unlock, err := f.lockLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if l.State != ipam.Paused || ifRev != 0 && ifRev != l.Rev {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
@@ -306,11 +306,11 @@ func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, 
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
 		return f.resumed(ctx, who, id, rev, record)
 	}
-	l, release, err := f.holdLease(ctx, id)
+	l, unlock, err := f.lockLease(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	switch now, err := teller.Frozen(ctx, l); {
 	case err != nil:
 		return nil, err

@@ -101,11 +101,11 @@ func (f *Flights) attempt(ctx, bounded context.Context, s *ipam.Sleep) (recorded
 	if err != nil {
 		return true, nil // it was released
 	}
-	release, err := f.hold(bounded, l)
+	unlock, err := f.lock(bounded, l)
 	if err != nil {
 		return false, err
 	}
-	defer release()
+	defer unlock()
 	l, err = f.cfg.Book.Lease(s.LeaseID)
 	now := f.cfg.Book.Sleep(s.LeaseID)
 	if err != nil || l.State != ipam.Paused || now == nil || now.Flight == nil || now.Flight.ID != s.Flight.ID || !now.Flight.Open() {

@@ -8,26 +8,26 @@ import (
 // A Keyed has one call at a time do what is about a key; of other keys none waits for it. It is
 // safe for concurrent use, and its zero value is ready.
 type Keyed[K comparable] struct {
-	mu   sync.Mutex
-	held map[K]*holding
+	mu    sync.Mutex
+	locks map[K]*keyLock
 }
 
-type holding struct {
-	slot  chan struct{} // of one: full while the key is held
+type keyLock struct {
+	slot  chan struct{} // of one: full while a call has the key
 	users int           // that have it or wait for it
 }
 
-// Hold waits until no other call has the key, or until ctx ends, with its error. release gives it
+// Lock waits until no other call has the key, or until ctx ends, with its error. unlock gives it
 // back, and may be called twice.
-func (k *Keyed[K]) Hold(ctx context.Context, key K) (release func(), err error) {
+func (k *Keyed[K]) Lock(ctx context.Context, key K) (unlock func(), err error) {
 	k.mu.Lock()
-	h := k.held[key]
+	h := k.locks[key]
 	if h == nil {
-		if k.held == nil {
-			k.held = make(map[K]*holding)
+		if k.locks == nil {
+			k.locks = make(map[K]*keyLock)
 		}
-		h = &holding{slot: make(chan struct{}, 1)}
-		k.held[key] = h
+		h = &keyLock{slot: make(chan struct{}, 1)}
+		k.locks[key] = h
 	}
 	h.users++
 	k.mu.Unlock()
@@ -43,10 +43,10 @@ func (k *Keyed[K]) Hold(ctx context.Context, key K) (release func(), err error) 
 	}), nil
 }
 
-func (k *Keyed[K]) leave(key K, h *holding) {
+func (k *Keyed[K]) leave(key K, h *keyLock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if h.users--; h.users == 0 {
-		delete(k.held, key)
+		delete(k.locks, key)
 	}
 }

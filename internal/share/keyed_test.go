@@ -11,19 +11,19 @@ import (
 func TestKeyedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k Keyed[string]
-		hold := func(key string) func() {
-			release, err := k.Hold(t.Context(), key)
+		lock := func(key string) func() {
+			unlock, err := k.Lock(t.Context(), key)
 			if err != nil {
 				t.Error(err)
 			}
-			return release
+			return unlock
 		}
-		release := hold("a")
+		unlock := lock("a")
 		got := make(chan func())
 		for range 2 {
-			go func() { got <- hold("a") }()
+			go func() { got <- lock("a") }()
 		}
-		hold("b")()
+		lock("b")()
 		none := func() {
 			t.Helper()
 			synctest.Wait()
@@ -36,17 +36,17 @@ func TestKeyedOneAtATime(t *testing.T) {
 		none()
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		if _, err := k.Hold(gone, "a"); !errors.Is(err, context.Canceled) {
+		if _, err := k.Lock(gone, "a"); !errors.Is(err, context.Canceled) {
 			t.Errorf("of one that left: %v", err)
 		}
-		release()
+		unlock()
 		second := <-got
-		release() // again: it is not the second's
+		unlock() // again: it is not the second's
 		none()
 		second()
 		(<-got)()
-		if len(k.held) != 0 {
-			t.Errorf("kept: %v", k.held)
+		if len(k.locks) != 0 {
+			t.Errorf("kept: %v", k.locks)
 		}
 	})
 }

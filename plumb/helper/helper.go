@@ -127,11 +127,11 @@ func (h *hand) loop(ctx context.Context) {
 }
 
 func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
-	free, err := h.owners.Hold(ctx, work.Owner)
+	unlock, err := h.owners.Lock(ctx, work.Owner)
 	if err != nil {
 		return
 	}
-	defer free()
+	defer unlock()
 	if port := work.Verb == api.PlumbAttach || work.Verb == api.PlumbDetach; port && h.newest.passed(work.Owner, work.ID) {
 		_, _ = h.daemon.PlumbDone(ctx, report(work, plumb.Port{}, errPassed)) // its caller has left
 		return
@@ -142,7 +142,7 @@ func (h *hand) do(ctx context.Context, work *api.PlumbReply) {
 	case api.PlumbAttach:
 		var made *plumb.Spec
 		if made, err = h.attach(ctx, work); made != nil {
-			free() // the bridge may take a second until it forwards
+			unlock() // the bridge may take a second until it forwards
 			err = announce(ctx, *made)
 		}
 	case api.PlumbDetach:

@@ -49,11 +49,11 @@ func (h *hand) sweep(ctx context.Context, leases Leases) error {
 }
 
 func (h *hand) takeAway(ctx context.Context, owner string, left func() (map[string]bool, error)) error {
-	free, err := h.owners.Hold(ctx, owner)
+	unlock, err := h.owners.Lock(ctx, owner)
 	if err != nil {
 		return err
 	}
-	defer free()
+	defer unlock()
 	now, err := left()
 	if err != nil || !now[owner] {
 		return err

@@ -73,7 +73,7 @@ func TestSweepsGoOn(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	h := &hand{log: slog.New(slog.DiscardHandler)}
-	free, err := h.owners.Hold(ctx, owner)
+	unlock, err := h.owners.Lock(ctx, owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestSweepsGoOn(t *testing.T) {
 	if !there() {
 		t.Error("swept beside a piece of work")
 	}
-	free()
+	unlock()
 	realtest.Eventually(t, 10*time.Second, "the port to go", func() bool { return !there() })
 	stop()
 	<-over
