@@ -100,15 +100,15 @@ func rulesOfMany(r *run) func() []ratio {
 		r.Fatalf("the rules have %d elements", n)
 	}
 	next := netip.MustParseAddr("10.9.0.1")
-	hold := call{do: func() error {
+	ensure := call{do: func() error {
 		next = next.Next()
 		i := len(w.leases)
 		l := w.bind(300_000+i, "near"+strconv.Itoa(i), fmt.Sprintf("02:02:00:%02x:%02x:%02x", i>>16, i>>8&255, i&255), next)
-		return k.Hold(r.ctx, l.ID)
+		return k.Ensure(r.ctx, l.ID)
 	}}
-	byTurns(turn, hold) // warm
+	byTurns(turn, ensure) // warm
 	return func() []ratio {
-		t := byTurns(3*turn, hold, r.yardF())
+		t := byTurns(3*turn, ensure, r.yardF())
 		return []ratio{took(t[0].do.p50(), t[1].do.p50()), took(starts.p50(), 2*time.Second)}
 	}
 }

@@ -56,8 +56,8 @@ type Reclaimer interface {
 
 // Rules are the rules of nftables, which follow the book; *enforce.Keeper keeps them.
 type Rules interface {
-	// Hold returns when the kernel has the rules of a lease, as the book has the lease now.
-	Hold(ctx context.Context, id string) error
+	// Ensure returns when the kernel has the rules of a lease, as the book has the lease now.
+	Ensure(ctx context.Context, id string) error
 }
 
 // A Book is the lease book as callers on the socket change it. All fields but Runtime and Rules
@@ -136,7 +136,7 @@ func awaitRules(ctx context.Context, r Rules, l *ipam.Lease) error {
 	if r == nil {
 		return nil
 	}
-	err := r.Hold(ctx, l.ID)
+	err := r.Ensure(ctx, l.ID)
 	switch {
 	case errors.Is(err, ipam.ErrGone), errors.Is(err, ipam.ErrNotFound), errors.Is(err, ipam.ErrState):
 		return fmt.Errorf("the lease was bound, and has ended since: %w; allocate anew", err)

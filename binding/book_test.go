@@ -14,7 +14,7 @@ import (
 
 type rules struct{ err error }
 
-func (r rules) Hold(context.Context, string) error { return r.err }
+func (r rules) Ensure(context.Context, string) error { return r.err }
 
 // TestWhatABindSaysWhoseRulesDoNotHold: a lease that has ended is not to be bound again.
 func TestWhatABindSaysWhoseRulesDoNotHold(t *testing.T) {

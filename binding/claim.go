@@ -28,12 +28,12 @@ const slotWithin = 100 * time.Millisecond
 //
 // A slot is examined before it is claimed. The claim is one transaction, which compares the slot's
 // spec with its pool's. A slot that differs from what was made is never given; the next one is tried.
-func (g Giver) claim(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+func (a OneCallAllocator) claim(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	over := time.NewTimer(r.Warm.Wait)
 	defer over.Stop()
 	for waited := r.Warm.Wait <= 0; ; {
-		changed := g.Book.Changed()
-		given, why, err := g.claimOnce(ctx, r)
+		changed := a.Book.Changed()
+		given, why, err := a.claimOnce(ctx, r)
 		if given != nil || err != nil {
 			return given, err
 		}
@@ -55,9 +55,9 @@ func (g Giver) claim(ctx context.Context, r allocator.Request) (*allocator.Resul
 }
 
 // claimOnce tries each slot once. Without a result and an error it says why there is none.
-func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *allocator.Result, why string, err error) {
+func (a OneCallAllocator) claimOnce(ctx context.Context, r allocator.Request) (given *allocator.Result, why string, err error) {
 	began := time.Now()
-	pools, err := g.Ready(ctx, &r)
+	pools, err := a.Ready(ctx, &r)
 	if err != nil {
 		return nil, "", err
 	}
@@ -65,17 +65,17 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		return nil, "", &ipam.FieldError{Field: "family", Reason: "a warm slot has one address; ask for v4 or v6, or for no slot"}
 	}
 	p := pools[0]
-	if _, held := g.Book.OpenLease(ipam.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
-		return g.held(ctx, r)
+	if _, held := a.Book.OpenLease(ipam.Owner{PoolUID: p.UID, UID: r.UID, Interface: r.Interface}); held {
+		return a.held(ctx, r)
 	}
 	if p.Warm == nil {
 		why = fmt.Sprintf("pool %s keeps none: ipamctl pool apply %s --warm 16", p.Name, p.Name)
 	}
-	hash := p.Plumbing(r.Interface, g.Profile(p.Bridge)).Hash()
+	hash := p.Plumbing(r.Interface, a.Profile(p.Bridge)).Hash()
 	known := r.Warm.SpecHash == "" || r.Warm.SpecHash == hash
-	isStale := p.Staleness(g.Profile(p.Bridge))
-	for _, slot := range rotated(g.Book.Slots()) {
-		l, err := g.Book.Lease(slot.LeaseID)
+	isStale := p.Staleness(a.Profile(p.Bridge))
+	for _, slot := range rotated(a.Book.Slots()) {
+		l, err := a.Book.Lease(slot.LeaseID)
 		if err != nil || l.PoolUID != p.UID || l.Interface != r.Interface {
 			continue
 		}
@@ -89,36 +89,36 @@ func (g Giver) claimOnce(ctx context.Context, r allocator.Request) (given *alloc
 		if stale, err := isStale(slot, l.Interface); err != nil || stale && p.Warm.Fresh() {
 			continue
 		}
-		broken, err := g.slotDiffers(ctx, l, slot, p)
+		broken, err := a.slotDiffers(ctx, l, slot, p)
 		if err != nil { // unknown is not broken
 			why = fmt.Sprintf("of %s it is not known whether it is as it was made: %v", l.Addr, err)
 			continue
 		}
 		if broken != "" {
-			g.Book.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", broken)
+			a.Book.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", broken)
 			who := ipam.Who{Actor: ipam.ByReconciler, Peer: r.Peer, Reason: ipam.SlotBroken}
-			if _, err := g.Book.BreakSlot(ctx, who, l.ID, broken); err != nil {
+			if _, err := a.Book.BreakSlot(ctx, who, l.ID, broken); err != nil {
 				return nil, "", err
 			}
 			continue
 		}
 		who := ipam.Who{Actor: ipam.ByAllocator, Peer: r.Peer, Reason: ipam.SlotClaimed}
-		now, stale, err := g.Book.ClaimSlot(ctx, who, netdb.Claim{LeaseID: l.ID, Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface,
-			Attempt: r.Attempt, Labels: r.Labels, Profile: g.Profile(p.Bridge), SpecHash: r.Warm.SpecHash})
+		now, stale, err := a.Book.ClaimSlot(ctx, who, netdb.Claim{LeaseID: l.ID, Sandbox: r.Sandbox, UID: r.UID, Interface: r.Interface,
+			Attempt: r.Attempt, Labels: r.Labels, Profile: a.Profile(p.Bridge), SpecHash: r.Warm.SpecHash})
 		switch {
 		case errors.As(err, new(*ipam.OwnedError)):
-			return g.held(ctx, r)
+			return a.held(ctx, r)
 		case errors.Is(err, ipam.ErrSlotTaken), errors.Is(err, ipam.ErrSlotStale):
 			why = err.Error()
 			continue
 		case err != nil:
 			return nil, "", err
 		}
-		g.Book.Watchdog.Bound(new(ipam.Lease), now, began)
-		if g.OnClaimed != nil {
-			g.OnClaimed(p.Name)
+		a.Book.Watchdog.Bound(new(ipam.Lease), now, began)
+		if a.OnClaimed != nil {
+			a.OnClaimed(p.Name)
 		}
-		return &allocator.Result{Leases: []*ipam.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: g.Book.Slot(now.ID), Stale: stale}, "", nil
+		return &allocator.Result{Leases: []*ipam.Lease{now}, Pools: pools, Fresh: []bool{true}, Slot: a.Book.Slot(now.ID), Stale: stale}, "", nil
 	}
 	if !known {
 		return nil, "", &ipam.FieldError{Field: "warm.client_spec_hash",
@@ -141,13 +141,13 @@ func rotated(slots []*ipam.Slot) []*ipam.Slot {
 }
 
 // held answers with the lease that the owner has, and with its slot if it has one.
-func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result, string, error) {
+func (a OneCallAllocator) held(ctx context.Context, r allocator.Request) (*allocator.Result, string, error) {
 	require := r.Warm.Require || r.Warm.Fail
 	r.Warm = nil
-	given, err := g.Allocator.Allocate(ctx, r)
+	given, err := a.Allocator.Allocate(ctx, r)
 	if err == nil && require && !given.Existing { // it ended meanwhile: this one is no slot
 		who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: ipam.SlotUnused}
-		_, err := g.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
+		_, err := a.Book.Release(ctx, who, given.Leases[0].ID, "", 0)
 		return nil, "the sandbox's lease ended just now", err
 	}
 	return given, "", err
@@ -156,13 +156,13 @@ func (g Giver) held(ctx context.Context, r allocator.Request) (*allocator.Result
 // withSlot adds the lease's slot to a result, and returns when the kernel has the lease's rules. It
 // waits for them also where the lease is an older one: the call that claimed it may have ended before
 // they were made.
-func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocator.Result, error) {
+func (a OneCallAllocator) withSlot(ctx context.Context, given *allocator.Result) (*allocator.Result, error) {
 	for i, l := range given.Leases {
-		if slot := g.Book.Slot(l.ID); slot != nil && slot.Claimed {
+		if slot := a.Book.Slot(l.ID); slot != nil && slot.Claimed {
 			given.Slot = slot
-			stale, err := slot.Stale(given.Pools[i], l.Interface, g.Profile(given.Pools[i].Bridge))
+			stale, err := slot.Stale(given.Pools[i], l.Interface, a.Profile(given.Pools[i].Bridge))
 			given.Stale = stale && err == nil
-			if err := awaitRules(ctx, g.Book.Rules, l); err != nil {
+			if err := awaitRules(ctx, a.Book.Rules, l); err != nil {
 				return nil, err
 			}
 		}
@@ -170,21 +170,21 @@ func (g Giver) withSlot(ctx context.Context, given *allocator.Result) (*allocato
 	return given, nil
 }
 
-// checkWithin bounds how long a claim waits for [Giver.Check].
+// checkWithin bounds how long a claim waits for [OneCallAllocator.Check].
 const checkWithin = time.Second
 
 // slotDiffers says how a slot differs from what was made; "": it does not. An error means that
 // [Book.slotDiffersOutside] cannot say.
-func (g Giver) slotDiffers(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) (string, error) {
-	broken, err := g.Book.slotDiffersOutside(ctx, l)
-	if err != nil || broken != "" || g.Check == nil {
+func (a OneCallAllocator) slotDiffers(ctx context.Context, l *ipam.Lease, s *ipam.Slot, p *ipam.Pool) (string, error) {
+	broken, err := a.Book.slotDiffersOutside(ctx, l)
+	if err != nil || broken != "" || a.Check == nil {
 		return broken, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkWithin)
 	defer cancel()
-	differences, err := g.Check(ctx, l, s, p)
+	differences, err := a.Check(ctx, l, s, p)
 	if err != nil {
-		g.Book.Log.Debug("a warm slot is given by what shows from outside", "addr", l.Addr, "netns", s.Netns, "err", err)
+		a.Book.Log.Debug("a warm slot is given by what shows from outside", "addr", l.Addr, "netns", s.Netns, "err", err)
 	}
 	return strings.Join(differences, "; "), nil
 }

@@ -9,7 +9,7 @@
 //   - compares what a bind names with what the kernel shows.
 //
 // It also binds a lease in the commit of its allocation, and gives a sandbox a warm slot: see
-// [Giver]. [ResolvingBook], [PausingBook] and [ConfirmingBook] are the book as the reconciler and
+// [OneCallAllocator]. [ResolvingBook], [PausingBook] and [ConfirmingBook] are the book as the reconciler and
 // the watchdog write to it, with the same steps around each write.
 //
 // It decides nothing about an address: which moves are legal is the book's to say, and what

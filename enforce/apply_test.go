@@ -76,7 +76,7 @@ func TestABindIsNoRepair(t *testing.T) {
 	t.Cleanup(func() { _ = k.Close(); _ = other.Close() })
 	hold := func(name string, repairs uint64) {
 		t.Helper()
-		if err := k.Hold(t.Context(), w.bind(name)); err != nil {
+		if err := k.Ensure(t.Context(), w.bind(name)); err != nil {
 			t.Fatal(err)
 		}
 		if s := k.Status(); !s.Held || s.Repairs != repairs {

@@ -95,7 +95,7 @@ func TestE3AnEarlierReadingUndoesNoBind(t *testing.T) {
 	go func() { compared <- k.follow(t.Context()) }()
 	<-reached // the comparison has the lease, and the ports of before
 	w.plug(port)
-	if err := k.Hold(t.Context(), "a"); err != nil {
+	if err := k.Ensure(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	close(w.goOn)
@@ -228,7 +228,7 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 	reached := make(chan struct{})
 	w.reached = reached
 	answered := make(chan error)
-	go func() { answered <- k.Hold(t.Context(), "a") }()
+	go func() { answered <- k.Ensure(t.Context(), "a") }()
 	<-reached
 	released := *w.leases[0]
 	released.State, released.Rev = ipam.Releasing, 2
@@ -239,7 +239,7 @@ func TestE3NoBindIsBehindTheEnd(t *testing.T) {
 	cools := released
 	cools.State, cools.Rev = ipam.Cooling, 3
 	w.leases[0], w.rev = &cools, 3
-	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ipam.ErrState) {
+	if err := k.Ensure(t.Context(), "a"); !errors.Is(err, ipam.ErrState) {
 		t.Errorf("its address cools, and it is bound: %v", err)
 	}
 	w.leases = nil
@@ -268,25 +268,25 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	w.bind("a")
 	port := w.ports
 	w.ports = nil
-	if err := k.Hold(t.Context(), "a"); err != nil {
+	if err := k.Ensure(t.Context(), "a"); err != nil {
 		t.Errorf("there is no port: %v", err)
 	}
 	w.there = true
-	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.unread) {
+	if err := k.Ensure(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.unread) {
 		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["a"])
 	}
 	w.ports = port
-	if err := k.Hold(t.Context(), "a"); err != nil {
+	if err := k.Ensure(t.Context(), "a"); err != nil {
 		t.Errorf("its port is known: %v", err)
 	}
 	inside := *w.leases[0]
 	inside.Rev, inside.HostInterface, inside.Netns, inside.Plug = 2, "", "/ns", ipam.Plug{Boot: "boot", Inode: 7}
 	w.leases[0], w.unread, w.into = &inside, nil, errors.New("it takes too long")
-	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.into) {
+	if err := k.Ensure(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.into) {
 		t.Errorf("its namespace could not be looked at: %v", err)
 	}
 	w.into = nil
-	if err := k.Hold(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
+	if err := k.Ensure(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
 		t.Errorf("no port leads into its namespace: %v, with the rules %+v", err, k.grants["a"])
 	}
 }
@@ -323,7 +323,7 @@ func TestE3ABusyKernelTakesNoRules(t *testing.T) {
 		w.leases[0] = &renewed
 	}
 	w.silent = 1
-	if err := k.Hold(t.Context(), "a"); err != nil {
+	if err := k.Ensure(t.Context(), "a"); err != nil {
 		t.Log(err) // the second look may say it
 	}
 	has("after a bind while the kernel is busy", 1)
@@ -354,11 +354,11 @@ func TestE3ABindWhosePortIsAnothersIsRefused(t *testing.T) {
 	of := w.leases[0]
 	of.State, of.UID, of.Sandbox, of.Plug = ipam.Releasing, "a-1", "a", ipam.Plug{Boot: "boot", Index: w.ports[0].Index}
 	w.leases = append(w.leases, &l)
-	if err := k.Hold(t.Context(), "b"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox a, lease a, which is releasing") {
+	if err := k.Ensure(t.Context(), "b"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox a, lease a, which is releasing") {
 		t.Errorf("the bind is answered by %v, with the rules %+v", err, k.grants["b"])
 	}
 	w.leases, w.rev = w.leases[1:], 2
-	if err := k.Hold(t.Context(), "b"); err != nil || len(k.grants["b"]) != 1 || k.grants["b"][0].Port != w.ports[0].Index {
+	if err := k.Ensure(t.Context(), "b"); err != nil || len(k.grants["b"]) != 1 || k.grants["b"][0].Port != w.ports[0].Index {
 		t.Errorf("the other has ended: %v, with the rules %+v", err, k.grants["b"])
 	}
 }
@@ -378,7 +378,7 @@ func TestE8ABindTakesAPortOver(t *testing.T) {
 	port := func(id string) int { return k.grants[id][0].Port }
 	hold := func(id string) {
 		t.Helper()
-		if err := k.Hold(t.Context(), id); err != nil {
+		if err := k.Ensure(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		if differ, err := k.differences(t.Context()); err != nil || len(differ) > 0 {
@@ -391,7 +391,7 @@ func TestE8ABindTakesAPortOver(t *testing.T) {
 	if port("b") != w.ports[0].Index || port("a") != 0 {
 		t.Errorf("the bind is answered, and a has port %d, b %d", port("a"), port("b"))
 	}
-	if err := k.Hold(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox b, lease b, which is bound") {
+	if err := k.Ensure(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "port a is that of sandbox b, lease b, which is bound") {
 		t.Errorf("the earlier one's bind is answered by %v", err)
 	}
 	if port("b") != w.ports[0].Index || port("a") != 0 {

@@ -64,7 +64,7 @@ func TestE7WhoseRefusals(t *testing.T) {
 	bind := func(id string, n byte) {
 		t.Helper()
 		w.leases = []*ipam.Lease{{ID: id, Addr: netip.AddrFrom4([4]byte{10, 8, 0, n}), State: ipam.Bound, Rev: int64(n), HostInterface: p.HostName, MAC: p.MAC.String(), Plug: ipam.Plug{Index: index, Boot: "boot"}}}
-		if err := k.Hold(t.Context(), id); err != nil {
+		if err := k.Ensure(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		_ = total() // Run reads it behind a bind

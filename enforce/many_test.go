@@ -73,7 +73,7 @@ func TestE6ABindDoesNotDependOnHowMany(t *testing.T) {
 		}
 		const binds = 3
 		for range binds {
-			if err := k.Hold(t.Context(), w.bind()); err != nil {
+			if err := k.Ensure(t.Context(), w.bind()); err != nil {
 				t.Fatal(err)
 			}
 		}

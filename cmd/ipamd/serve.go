@@ -92,7 +92,7 @@ func (p *program) openServer(context.Context) (err error) {
 	cfg.Slots, cfg.SlotsEnded, cfg.Vacate = p.warm.Shown, p.warm.Ended, p.warm.Vacate
 	gives := allocation.New(allocation.Config{Gives: p.allocator, Slots: p.warm, Bridges: p.follower, Book: p.book,
 		Pool: p.cfg.Pools[0].Name, Await: p.ready.Await, OnAnswer: p.metrics.Allocated})
-	cfg.Allocator = binding.Giver{Allocator: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}
+	cfg.Allocator = binding.OneCallAllocator{Allocator: gives, Book: book, Profile: p.slotProfile, Check: helper.Check, OnClaimed: p.metrics.SlotClaimed}
 	if p.server, err = server.New(cfg); err != nil {
 		return err
 	}

@@ -17,19 +17,19 @@ import (
 )
 
 // giver is what the daemon gives by, with other rules and another allocator.
-func (w *world) giver(from binding.Allocator, rules binding.Rules) binding.Giver {
+func (w *world) oneCall(from binding.Allocator, rules binding.Rules) binding.OneCallAllocator {
 	p := w.program
-	return binding.Giver{Allocator: from, Profile: w.program.slotProfile, Book: &binding.Book{Book: p.book, Kernel: p.bridge, Board: p.board,
+	return binding.OneCallAllocator{Allocator: from, Profile: w.program.slotProfile, Book: &binding.Book{Book: p.book, Kernel: p.bridge, Board: p.board,
 		Watchdog: p.watchdog, Reclaimer: p.allocator, Rules: rules, Log: p.log}}
 }
 
 // notOnce are rules that cannot be made the first time.
-type notOnce struct{ held []string }
+type notOnce struct{ asked []string }
 
 var errRules = errors.New("the rules could not be made")
 
-func (n *notOnce) Hold(_ context.Context, id string) error {
-	if n.held = append(n.held, id); len(n.held) == 1 {
+func (n *notOnce) Ensure(_ context.Context, id string) error {
+	if n.asked = append(n.asked, id); len(n.asked) == 1 {
 		return errRules
 	}
 	return nil
@@ -44,7 +44,7 @@ func TestM7TheRulesOfASlotThatIsAskedForAgain(t *testing.T) {
 	w.keepSlots(1400, &ipam.Warm{Size: 1})
 	w.settled(1)
 	rules := new(notOnce)
-	g := w.giver(w.program.allocator, rules)
+	g := w.oneCall(w.program.allocator, rules)
 	ask := allocator.Request{Sandbox: "a", Warm: &allocator.Warm{Require: true}}
 	if r, err := g.Allocate(ctx, ask); !errors.Is(err, errRules) {
 		t.Fatalf("without rules: %+v, %v", r, err)
@@ -53,8 +53,8 @@ func TestM7TheRulesOfASlotThatIsAskedForAgain(t *testing.T) {
 	if err != nil || !r.Existing || r.Slot == nil {
 		t.Fatalf("asked again: %+v, %v", r, err)
 	}
-	if id := r.Leases[0].ID; len(rules.held) != 2 || rules.held[0] != id || rules.held[1] != id {
-		t.Errorf("rules were held of %q, and the lease is %s", rules.held, id)
+	if id := r.Leases[0].ID; len(rules.asked) != 2 || rules.asked[0] != id || rules.asked[1] != id {
+		t.Errorf("rules were asked for of %q, and the lease is %s", rules.asked, id)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestM5ALeaseThatEndsMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	given := w.allocate("a").Leases[0]
-	g := w.giver(ending{w.program.allocator, w.program.book, given.ID}, nil)
+	g := w.oneCall(ending{w.program.allocator, w.program.book, given.ID}, nil)
 	if r, err := g.Allocate(ctx, allocator.Request{Sandbox: "a", Warm: &allocator.Warm{Require: true}}); !errors.Is(err, allocator.ErrNoSlot) {
 		t.Errorf("it was given %+v, %v", r, err)
 	}

@@ -14,9 +14,9 @@ type Allocator interface {
 	Ready(ctx context.Context, r *allocator.Request) ([]*ipam.Pool, error)
 }
 
-// A Giver hands out addresses. The lease is bound in the commit that allocates it where the request
-// names the plumbing, because the caller has made it already, or asks for a warm slot.
-type Giver struct {
+// A OneCallAllocator hands out addresses in one call with the bind, where there is something to bind: the request
+// names the plumbing, because the caller has made it already, or it asks for a warm slot.
+type OneCallAllocator struct {
 	Allocator
 	Book    *Book
 	Profile func(bridge string) ipam.Profile // which the slots of a bridge are made by
@@ -34,45 +34,45 @@ type Giver struct {
 //
 // An error after the commit leaves the lease bound. The same request, made again, waits for the
 // rules again.
-func (g Giver) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
+func (a OneCallAllocator) Allocate(ctx context.Context, r allocator.Request) (*allocator.Result, error) {
 	if r.Warm != nil {
-		given, err := g.claim(ctx, r)
+		given, err := a.claim(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		if given != nil {
-			return g.withSlot(ctx, given)
+			return a.withSlot(ctx, given)
 		}
 		r.Warm = nil
 	}
 	if r.Binding == nil {
-		given, err := g.Allocator.Allocate(ctx, r)
+		given, err := a.Allocator.Allocate(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		return g.withSlot(ctx, given)
+		return a.withSlot(ctx, given)
 	}
 	where := *r.Binding
-	if err := g.Book.checkBinding(ctx, where); err != nil {
+	if err := a.Book.checkBinding(ctx, where); err != nil {
 		return nil, err
 	}
 	if err := where.Check(); err != nil {
 		return nil, err
 	}
-	where = resolved(ctx, g.Book.Kernel, where)
+	where = resolved(ctx, a.Book.Kernel, where)
 	r.Binding = &where
 	began := time.Now()
-	given, err := g.Allocator.Allocate(ctx, r)
+	given, err := a.Allocator.Allocate(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	for i, l := range given.Leases {
 		if given.Fresh[i] {
-			g.Book.Watchdog.Bound(new(ipam.Lease), l, began)
-			err = awaitRules(ctx, g.Book.Rules, l)
+			a.Book.Watchdog.Bound(new(ipam.Lease), l, began)
+			err = awaitRules(ctx, a.Book.Rules, l)
 		} else if l.State == ipam.Reserved || l.Names(where) {
 			who := ipam.Who{Actor: ipam.ByClient, Peer: r.Peer, Reason: "bound"}
-			given.Leases[i], err = g.Book.Bind(ctx, who, l.ID, 0, where)
+			given.Leases[i], err = a.Book.Bind(ctx, who, l.ID, 0, where)
 		}
 		if err != nil {
 			return nil, err

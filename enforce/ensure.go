@@ -11,11 +11,11 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// Hold returns when the kernel has the rules of a lease, as the book has it now. A lease
+// Ensure returns when the kernel has the rules of a lease, as the book has it now. A lease
 // without a port has none. One that has ended is an [ipam.ErrState], or what [Book.Lease] returns
 // of it. One whose port is there, or may be, and could not be read, or is
 // another's, is [ErrNotHeld].
-func (k *Keeper) Hold(ctx context.Context, id string) error {
+func (k *Keeper) Ensure(ctx context.Context, id string) error {
 	select {
 	case <-k.started:
 	case <-ctx.Done():
@@ -24,21 +24,21 @@ func (k *Keeper) Hold(ctx context.Context, id string) error {
 	for {
 		l, err := k.cfg.Book.Lease(id)
 		if err != nil {
-			return fmt.Errorf("hold the rules of lease %s: %w", id, err)
+			return fmt.Errorf("make the rules of lease %s: %w", id, err)
 		}
 		if !l.State.Open() && l.State != ipam.Releasing {
-			return fmt.Errorf("hold the rules of lease %s: %w: it is %s", id, ipam.ErrState, l.State)
+			return fmt.Errorf("make the rules of lease %s: %w: it is %s", id, ipam.ErrState, l.State)
 		}
-		if stands, err := k.hold(ctx, l); stands || err != nil {
+		if stands, err := k.ensure(ctx, l); stands || err != nil {
 			return err
 		}
 	}
 }
 
-// hold makes the rules of a lease; stands is false where the book has changed it meanwhile,
+// ensure makes the rules of a lease; stands is false where the book has changed it meanwhile,
 // and nothing was done. It may have been released, and confirmed: who read it before that
 // would give a port rules that nothing takes away.
-func (k *Keeper) hold(ctx context.Context, l *ipam.Lease) (stands bool, err error) {
+func (k *Keeper) ensure(ctx context.Context, l *ipam.Lease) (stands bool, err error) {
 	// A port that was plugged a moment ago may not be known yet.
 	unseen := k.cfg.Kernel.Settle(ctx, l.Addr)
 	if unseen != nil && ctx.Err() != nil {
