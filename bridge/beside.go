@@ -84,7 +84,7 @@ func watched(ctx context.Context, b *Bridge) (remains.Watched, error) {
 	w := remains.Watched{Spaces: make(map[int]bool), Bridges: make(map[int]bool)}
 	err := b.locked(ctx, func() error {
 		for id, s := range b.netns.spaces {
-			w.Spaces[id] = !s.frozen
+			w.Spaces[id] = !s.dying
 		}
 		for id := range b.netns.stacked.nests {
 			w.Spaces[id] = w.Spaces[id] || id != rtnl.NoNetns

@@ -93,10 +93,10 @@ func (s *namespaces) showGaps() {
 // gap is what a person has to know of a port behind which not all can be read.
 func (p *port) gap() (g Gap, is bool) {
 	name := p.link.Name
-	if !p.frozen.IsZero() {
+	if !p.unreadable.IsZero() {
 		return Gap{PortUnreadable, name,
 			fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", name),
-			"ip link del " + name + ", once its sandbox is gone", p.frozen}, true
+			"ip link del " + name + ", once its sandbox is gone", p.unreadable}, true
 	}
 	if p.space == nil {
 		return g, false

@@ -18,10 +18,10 @@ import (
 
 // A port is a link that has the bridge as its master.
 type port struct {
-	link   *rtnl.Link
-	space  *space    // the namespace that it leads to; nil when it leads to none, or to one that cannot be read
-	frozen time.Time // since when that one cannot be read, for the kernel takes it down; zero: it can be read. See freeze
-	unsure time.Time // since when no list of the addresses behind it was exact, also where it led to other namespaces meanwhile
+	link       *rtnl.Link
+	space      *space    // the namespace that it leads to; nil when it leads to none, or to one that cannot be read
+	unreadable time.Time // since when that one cannot be read, for the kernel takes it down; zero: it can be read. See markUnreadable
+	unsure     time.Time // since when no list of the addresses behind it was exact, also where it led to other namespaces meanwhile
 
 	formerly []formerName
 }
@@ -188,7 +188,7 @@ func (s *namespaces) replacePorts(w wire, found map[int]*rtnl.Link) {
 // was made without the lock and may be old, so nothing else is taken from it.
 func (s *namespaces) comparePorts(found map[int]*rtnl.Link) {
 	for index, p := range s.ports {
-		if l := found[index]; l == nil || !p.link.Same(l) || !p.frozen.IsZero() {
+		if l := found[index]; l == nil || !p.link.Same(l) || !p.unreadable.IsZero() {
 			s.linksAgain[index] = true
 		}
 	}
@@ -236,14 +236,14 @@ func (s *namespaces) setPort(w wire, l *rtnl.Link) {
 	p.link = l
 	switch {
 	case l.Behind == rtnl.Unassigned:
-		s.freeze(p)
+		s.markUnreadable(p)
 	case l.Behind == rtnl.NoNetns:
 		s.leave(p)
-		s.thaw(p)
+		s.markReadable(p)
 		s.drop(scope(l.Index))
-	case p.space != nil && p.space.frozen && p.space.id == l.Behind && rtnl.IsDead(w.Socket, l.Behind):
+	case p.space != nil && p.space.dying && p.space.id == l.Behind && rtnl.IsDead(w.Socket, l.Behind):
 		// It is still being taken down: what was seen there stands.
-	case p.space == nil || p.space.frozen || p.space.id != l.Behind:
+	case p.space == nil || p.space.dying || p.space.id != l.Behind:
 		s.leave(p)
 		s.enter(p, l.Behind)
 	case renamed:
@@ -259,13 +259,13 @@ func (s *namespaces) dropPort(index int) {
 		return
 	}
 	s.leave(p)
-	s.thaw(p)
+	s.markReadable(p)
 	delete(s.ports, index)
 	s.moved = true
 	s.portGone(index)
 }
 
-// freeze is for a port whose namespace the kernel is taking down and lets no one read any more. What
+// markUnreadable is for a port whose namespace the kernel is taking down and lets no one read any more. What
 // was seen there stands: unknown is not gone. Mostly the port goes within milliseconds too, and its
 // sightings with it; one that stays is a [Gap].
 //
@@ -274,32 +274,32 @@ func (s *namespaces) dropPort(index int) {
 // single one would keep every pool from giving an address after a restart. No process
 // is in there any more, a lease that records the port is not released, and an
 // address that is still answered for there is seen by the probe witness.
-func (s *namespaces) freeze(p *port) {
+func (s *namespaces) markUnreadable(p *port) {
 	if p.space != nil {
-		s.freezeSpace(p.space)
+		s.markDying(p.space)
 		return
 	}
 	s.unfail(scope(p.link.Index))
-	if p.frozen.IsZero() {
-		p.frozen, s.gapsMoved = time.Now(), true
+	if p.unreadable.IsZero() {
+		p.unreadable, s.gapsMoved = time.Now(), true
 	}
 }
 
-func (s *namespaces) freezeSpace(old *space) {
+func (s *namespaces) markDying(old *space) {
 	s.forget(old)
-	old.frozen = true
+	old.dying = true
 	s.unfail(old.scope) // that the last try to read it failed silences no witness
 	for _, p := range old.ports {
-		if p.frozen.IsZero() {
-			p.frozen, s.gapsMoved = time.Now(), true
+		if p.unreadable.IsZero() {
+			p.unreadable, s.gapsMoved = time.Now(), true
 		}
 	}
 }
 
-// thaw ends freeze: the port leads to a namespace that can be read, to none, or is gone.
-func (s *namespaces) thaw(p *port) {
-	if !p.frozen.IsZero() {
-		p.frozen, s.gapsMoved = time.Time{}, true
+// markReadable ends markUnreadable: the port leads to a namespace that can be read, to none, or is gone.
+func (s *namespaces) markReadable(p *port) {
+	if !p.unreadable.IsZero() {
+		p.unreadable, s.gapsMoved = time.Time{}, true
 	}
 }
 
@@ -340,7 +340,7 @@ func (s *namespaces) leave(p *port) {
 		if s.stacked.nests[from.id] != nil { // links in there are stacked on the bridge: they need no port
 			s.again[from.id] = true
 		}
-	case !from.frozen: // its sightings are to name one of the other ports
+	case !from.dying: // its sightings are to name one of the other ports
 		s.again[from.id] = true
 	}
 }

@@ -53,13 +53,13 @@ type sightingOf func(rtnl.Address) census.Sighting
 // however many ports lead there.
 type space struct {
 	id int // nsid, as the bridge's namespace knows it
-	// frozen: the kernel takes it down, and its id may be another's by now. What
+	// dying: the kernel takes it down, and its id may be another's by now. What
 	// was seen there stands until its ports go.
-	frozen bool
-	name   spaceName // under /run/netns; zero when none is known
-	ports  map[int]*port
-	leads  *census.Ports  // names of ports, where there are several; nil is to be made
-	macs   map[int]string // by link index, "" where it cannot be read; nil after news was lost
+	dying bool
+	name  spaceName // under /run/netns; zero when none is known
+	ports map[int]*port
+	leads *census.Ports  // names of ports, where there are several; nil is to be made
+	macs  map[int]string // by link index, "" where it cannot be read; nil after news was lost
 	// searched: what is stacked on the bridge in there was found, and no news of such a link came since.
 	searched bool
 	*inside
@@ -199,7 +199,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 	if rtnl.IsVanishing(w.Socket, id, err) {
 		// The last that held the namespace released it, and the kernel has
 		// yet to take it down: the ports still name it, but it cannot be read any more.
-		s.freezeSpace(sp)
+		s.markDying(sp)
 		return
 	}
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *namespaces) readSpace(w wire, id int) {
 		return
 	}
 	for index, p := range sp.ports {
-		s.thaw(p)
+		s.markReadable(p)
 		s.drop(scope(index))
 	}
 	s.take(w, id, got)
@@ -337,7 +337,7 @@ func (s *namespaces) receiveEnd(id int) {
 		s.searchAgain()
 	}
 	if sp := s.spaces[id]; sp != nil {
-		s.freezeSpace(sp)
+		s.markDying(sp)
 		for index := range sp.ports {
 			s.linksAgain[index] = true
 		}

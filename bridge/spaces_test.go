@@ -196,7 +196,7 @@ func TestF11ADyingNamespaceSilencesNoOther(t *testing.T) {
 			v.mu.Lock()
 			there = len(v.netns.ports) > 1
 			for _, q := range v.netns.ports {
-				if !q.frozen.IsZero() {
+				if !q.unreadable.IsZero() {
 					met = true
 					wantGap(t, v, q)
 				}
@@ -246,11 +246,11 @@ func deleteLarge(t *testing.T, ns *nstest.NS) {
 // stays so.
 func wantGap(t *testing.T, v *view, p *port) {
 	t.Helper()
-	if found := gapsAt(v.netns.gaps.Load(), p.frozen); len(found) != 0 {
+	if found := gapsAt(v.netns.gaps.Load(), p.unreadable); len(found) != 0 {
 		t.Errorf("at once it is a gap: %+v", found)
 	}
-	found := gapsAt(v.netns.gaps.Load(), p.frozen.Add(gapAfter))
-	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.Name || !found[0].Since.Equal(p.frozen) {
+	found := gapsAt(v.netns.gaps.Load(), p.unreadable.Add(gapAfter))
+	if len(found) != 1 || found[0].Kind != PortUnreadable || found[0].Link != p.link.Name || !found[0].Since.Equal(p.unreadable) {
 		t.Errorf("the gaps are %+v", found)
 	}
 }
