@@ -85,7 +85,7 @@ func (d *daemon) kill() error {
 	if d.over() {
 		return fmt.Errorf("ipamd ended by itself: %v", d.cmd.ProcessState)
 	}
-	d.weigh()
+	d.noteMemory()
 	err := d.cmd.Process.Kill()
 	<-d.ended
 	return err
@@ -96,7 +96,7 @@ func (d *daemon) stop() error {
 	if d.over() {
 		return fmt.Errorf("ipamd ended by itself: %v", d.cmd.ProcessState)
 	}
-	d.weigh()
+	d.noteMemory()
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func (d *daemon) stop() error {
 	return nil
 }
 
-// weigh notes the most memory that it had resident. One that was not ipamd yet had none.
-func (d *daemon) weigh() {
+// noteMemory notes the most memory that it had resident. One that was not ipamd yet had none.
+func (d *daemon) noteMemory() {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
 	_, behind, _ := strings.Cut(string(status), "VmHWM:")
 	kib := 0
