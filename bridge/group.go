@@ -393,3 +393,38 @@ func (g *Group) MTU(bridge string) int {
 	}
 	return 0
 }
+
+// ask calls f for each bridge that has to be asked about some addresses, all at once: one that is slow
+// holds up no other. A bridge that is not open answers with the reason.
+func (ms *members) ask(about []netip.Addr, f func(*Bridge, []netip.Addr) error) error {
+	asked := ms.asked(about)
+	var mu sync.Mutex
+	var failed map[netip.Addr]error
+	askOne := func(m *member, addrs []netip.Addr) {
+		err := m.err
+		if m.Bridge != nil {
+			err = f(m.Bridge, addrs)
+		}
+		if err == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if failed == nil {
+			failed = make(map[netip.Addr]error)
+		}
+		for _, a := range addrs {
+			failed[a] = errors.Join(failed[a], err)
+		}
+	}
+	var others sync.WaitGroup
+	for m, addrs := range asked {
+		if len(asked) == 1 { // so it is with most
+			askOne(m, addrs)
+			break
+		}
+		others.Go(func() { askOne(m, addrs) })
+	}
+	others.Wait()
+	return census.NewAddrErrors(failed)
+}

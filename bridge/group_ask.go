@@ -27,8 +27,9 @@ func (g *Group) each(f func(*Bridge) error) error {
 	return errors.Join(errs...)
 }
 
-// Settle is [Bridge.Settle] of the bridges that the addresses are on. An error of any of them is
-// returned, also where a bridge could not be opened.
+// Settle is [Bridge.Settle] of the bridges that the addresses are on. The error says, as
+// [census.ErrorAbout] reads it, which addresses it is about: those on a bridge that could not be read, or
+// be opened.
 //
 // Without addresses it is that of all bridges that are open. One that cannot be read is then no error,
 // as long as another can: its witnesses are silent on the board.
@@ -51,15 +52,7 @@ func (g *Group) Settle(ctx context.Context, about ...netip.Addr) error {
 		}
 		return err
 	}
-	var errs []error
-	for m, addrs := range ms.asked(about) {
-		if m.Bridge == nil {
-			errs = append(errs, m.err)
-			continue
-		}
-		errs = append(errs, m.Settle(ctx, addrs...))
-	}
-	return errors.Join(errs...)
+	return ms.ask(about, func(b *Bridge, addrs []netip.Addr) error { return b.Settle(ctx, addrs...) })
 }
 
 // Refresh is [Bridge.Refresh] of all that are open.
@@ -160,17 +153,10 @@ func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err err
 	return home, nil
 }
 
-// Forget is [Bridge.Forget] on the bridges that the addresses are on. One that is not open is an error.
+// Forget is [Bridge.Forget] on the bridges that the addresses are on. The error says which addresses it is
+// about, as that of [Group.Settle] does. One on a bridge that is not open is among them: what its table has stays.
 func (g *Group) Forget(ctx context.Context, addrs ...netip.Addr) error {
-	var errs []error
-	for m, of := range g.now.Load().asked(addrs) {
-		if m.Bridge == nil { // what its table has stays
-			errs = append(errs, m.err)
-			continue
-		}
-		errs = append(errs, m.Forget(ctx, of...))
-	}
-	return errors.Join(errs...)
+	return g.now.Load().ask(addrs, func(b *Bridge, of []netip.Addr) error { return b.Forget(ctx, of...) })
 }
 
 // HasLink is [Bridge.HasLink].

@@ -206,6 +206,11 @@ func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
 			t.Errorf("%s, on the bridge of another process: %v", what, err)
 		}
 	}
+	for what, err := range map[string]error{"settle": g.Settle(ctx, ours, theirs), "forget": g.Forget(ctx, theirs, ours)} {
+		if ofOurs, ofTheirs := census.ErrorAbout(ours, err), census.ErrorAbout(theirs, err); ofOurs != nil || !errors.Is(ofTheirs, ErrLocked) {
+			t.Errorf("%s, of both: %v of ours, %v of theirs", what, ofOurs, ofTheirs)
+		}
+	}
 	port := ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
 	if bridge, err := g.Elsewhere(ctx, port.HostName); bridge != "" || err != nil {
 		t.Errorf("a port of a bridge that is wanted is taken for one of %q, %v", bridge, err)

@@ -79,8 +79,8 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	}
 	forgotten := w.cfg.Ports.Forget(ctx, addrs...)
 	w.sift(clean, func(a *attempt) ([]obstacle, error) {
-		if forgotten != nil {
-			return []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", forgotten)}, nil
+		if err := census.ErrorAbout(a.lease.Addr, forgotten); err != nil {
+			return []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
 		}
 		return w.cool(ctx, a)
 	})

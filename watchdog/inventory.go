@@ -8,7 +8,7 @@ import (
 // An inventory is what is read once for many leases. Its containers are those
 // that may belong to them, and perhaps others.
 type inventory struct {
-	unread  map[netip.Addr]error // the addresses of which the kernel's news could not be read
+	newsErr error // the kernel's news of some addresses could not be read: see census.ErrorAbout
 	listed  bool
 	listErr error
 	there   *containerIndex
@@ -21,7 +21,7 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 	for i, t := range of {
 		about[i] = t.Addr
 	}
-	in.unread = settle(ctx, w.cfg.Settle, about)
+	in.newsErr = w.cfg.Settle(ctx, about...)
 	in.there = newIndex(nil)
 	if w.cfg.Runtime == nil {
 		return in
@@ -32,32 +32,12 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 	return in
 }
 
-// settle takes in the kernel's news of addresses, and returns those of which it could not be read. After
-// an error each is asked about alone: they may be on several bridges, and one that cannot be read holds
-// up no release on another.
-func settle(ctx context.Context, read func(context.Context, ...netip.Addr) error, about []netip.Addr) map[netip.Addr]error {
-	err := read(ctx, about...)
-	if err == nil {
-		return nil
-	}
-	unread := make(map[netip.Addr]error)
-	for _, a := range about {
-		if len(about) > 1 {
-			err = read(ctx, a)
-		}
-		if err != nil {
-			unread[a] = err
-		}
-	}
-	return unread
-}
-
 // sharedSurvey is a survey that began after the call, shared with calls at the same
 // time.
 func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	in, err := w.surveys.Do(ctx, of)
 	if err != nil {
-		return inventory{unread: map[netip.Addr]error{of.Addr: err}, listErr: err, there: newIndex(nil)}
+		return inventory{newsErr: err, listErr: err, there: newIndex(nil)}
 	}
 	return in
 }

@@ -2,35 +2,63 @@ package watchdog
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"slices"
 	"testing"
 
+	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// The kernel's news of one lease's bridge cannot be read: that is in the way of this lease alone, not of
-// another that is confirmed together with it.
-func TestABridgeThatCannotBeReadHoldsUpItsOwnLeasesOnly(t *testing.T) {
+// forgetfulBut forgets what the kernel has of every address but one.
+type forgetfulBut struct {
+	noPorts
+	addr netip.Addr
+}
+
+func (p forgetfulBut) Forget(context.Context, ...netip.Addr) error {
+	return census.NewAddrErrors(map[netip.Addr]error{p.addr: errBroken})
+}
+
+// Three releases are confirmed together. The bridge of one cannot be read, and the kernel's entries of
+// another stay: each holds up its own release, and the kernel is asked once for all.
+func TestABridgeThatCannotBeReadHoldsUpItsOwnReleasesOnly(t *testing.T) {
 	t.Parallel()
 	w, book, _ := newWatchdog(t)
-	ours, theirs := Reserve(t, book, "a"), Reserve(t, book, "b")
-	w.cfg.Settle = func(_ context.Context, about ...netip.Addr) error {
-		if slices.Contains(about, theirs.Addr) {
-			return errBroken
+	var batch []*attempt
+	var of []*ipam.Lease
+	for _, sandbox := range []string{"ends", "unread", "kept"} {
+		l := Reserve(t, book, sandbox)
+		if _, err := book.Bind(ctx, client, l.ID, 0, ipam.Binding{HostInterface: "veth-" + sandbox}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
+		l, _, err := w.Release(ctx, client, l.ID, "", 0)
+		if err != nil || l.State != ipam.Releasing {
+			t.Fatalf("%+v, %v", l, err)
+		}
+		of = append(of, l)
+		a := &attempt{lease: l, leases: new(workload.Leases)}
+		a.facts = w.look(ctx, l, nil, nil, a.leases)
+		batch = append(batch, a)
+		w.mu.Lock()
+		w.follow(l)
+		w.mu.Unlock()
 	}
-	in := w.survey(ctx, []Tie{workload.TieOf(ours), workload.TieOf(theirs)})
-	for l, want := range map[netip.Addr]error{ours.Addr: nil, theirs.Addr: errBroken} {
-		if err := in.unread[l]; !errors.Is(err, want) {
-			t.Errorf("%v: %v, want %v", l, err, want)
+	settled := 0
+	w.cfg.Settle = func(context.Context, ...netip.Addr) error {
+		settled++
+		return census.NewAddrErrors(map[netip.Addr]error{of[1].Addr: errBroken})
+	}
+	w.cfg.Ports = forgetfulBut{addr: of[2].Addr}
+	w.confirm(ctx, batch)
+	for i, want := range []ipam.State{ipam.Cooling, ipam.Releasing, ipam.Releasing} {
+		if l, _ := book.At(of[i].Addr); l == nil || l.State != want {
+			t.Errorf("%s: %+v, want %s; %+v", of[i].Sandbox, l, want, w.tracks[of[i].ID])
 		}
 	}
-	if alone := w.survey(ctx, []Tie{workload.TieOf(theirs)}); !errors.Is(alone.unread[theirs.Addr], errBroken) {
-		t.Errorf("alone: %v", alone.unread)
+	if settled != 1 {
+		t.Errorf("the kernel's news was read %d times", settled)
 	}
 }

@@ -106,7 +106,7 @@ func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
 // add adds to the facts which containers belong to the lease by the
 // runtime's list, and what the witnesses say about its address.
 func (f *facts) add(l *ipam.Lease, x *workload.Leases, in inventory, wire census.Answer) {
-	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, in.unread[l.Addr]
+	f.listed, f.listErr, f.newsErr = in.listed, in.listErr, census.ErrorAbout(l.Addr, in.newsErr)
 	f.list = in.there.of(l, x, false)
 	f.wire = &wire
 }

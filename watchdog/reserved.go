@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -23,7 +24,7 @@ func (w *Watchdog) withdraw(ctx context.Context, who ipam.Who, l *ipam.Lease) (f
 	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := workload.About(w.cfg.Board, l)
-	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, in.unread[l.Addr], &wire
+	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, census.ErrorAbout(l.Addr, in.newsErr), &wire
 	f.list = w.aboutToUse(l)(in.there)
 	if found = append(ofList(f), ofWire(f)...); len(found) == 0 {
 		found = besideOf(ctx, w.cfg.Ports, l)

@@ -41,7 +41,8 @@ type Config struct {
 	// ports changes.
 	PortsChanged func() <-chan struct{}
 	Owner        Owner // nil: there is none to ask
-	// Settle reads what the kernel has reported by now.
+	// Settle reads what the kernel has reported by now. Its error is about one address as census.ErrorAbout
+	// has it, and so is that of Ports.Forget: a bridge that cannot be read holds up no release on another.
 	Settle func(ctx context.Context, about ...netip.Addr) error
 
 	// ReleasingMax is how long an address may stay on the wire after its
