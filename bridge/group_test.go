@@ -212,6 +212,14 @@ func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
 		}
 	}
 	port := ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
+	var into census.Into
+	realtest.Eventually(t, wait, "the kernel to say which ports lead into a namespace", func() bool { // a loaded one may take longer than lookWithin
+		into = g.PortsInto(ctx, census.Namespace{Path: port.NS.Path(), Inode: inode(t, port.NS.Path())})[0]
+		return into.Err == nil
+	})
+	if len(into.Ports) != 1 {
+		t.Errorf("%d ports of the bridge of another process lead into a namespace behind it, want 1", len(into.Ports))
+	}
 	if bridge, err := g.Elsewhere(ctx, port.HostName); bridge != "" || err != nil {
 		t.Errorf("a port of a bridge that is wanted is taken for one of %q, %v", bridge, err)
 	}

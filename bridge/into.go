@@ -23,10 +23,13 @@ func (s *lookups) PortsInto(ctx context.Context, of ...census.Namespace) []censu
 	return s.portsInto(ctx, of, []string{s.bridge})
 }
 
-// PortsInto is [Bridge.PortsInto] of all.
+// PortsInto is [Bridge.PortsInto] of all, also of those that could not be opened: a sandbox behind the
+// bridge of another process is there.
 func (g *Group) PortsInto(ctx context.Context, of ...census.Namespace) []census.Into {
 	var bridges []string
-	_ = g.each(func(b *Bridge) error { bridges = append(bridges, b.cfg.Name); return nil })
+	for _, m := range g.now.Load().all {
+		bridges = append(bridges, m.name)
+	}
 	return g.own().portsInto(ctx, of, bridges)
 }
 
