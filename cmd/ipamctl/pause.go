@@ -125,6 +125,14 @@ leases.`,
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
 			req.UID = args[0]
+			if looksLikeLease(req.UID) { // most runtimes have such uids too
+				if l, err := ipamd.Lease(ctx, req.UID); err == nil {
+					return usageError{
+						message: req.UID + " is a lease; cancel names a sandbox by its uid",
+						hint:    fmt.Sprintf("the attempts of its sandbox: ipamctl cancel %s --attempt %d", term.Word(l.Lease.UID), req.Attempt),
+					}
+				}
+			}
 			reply, err := ipamd.Cancel(ctx, req)
 			if err != nil {
 				return err
