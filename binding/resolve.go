@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/census"
@@ -55,7 +56,7 @@ func (b *Book) resolvedFor(ctx context.Context, n ipam.Binding, leases ...*ipam.
 }
 
 // onBridge looks for what a binding names on the bridges: its host interface as a port or, where it names
-// none, a port that leads into its namespace, whose index is behind. After an error the kernel did not say
+// none, a port that leads into its namespace, whose index is behind; also of a bridge that is not open. After an error the kernel did not say
 // whether there is one. It is not asked of a binding with containers: those are seen by the runtime.
 func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behind int, on bool, err error) {
 	if n.HostInterface != "" {
@@ -66,10 +67,11 @@ func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behi
 		return 0, false, nil
 	}
 	into := k.PortsInto(ctx, census.Namespace{Path: n.Netns, Inode: inode})[0]
-	if into.Err != nil || len(into.Ports) == 0 {
+	all := slices.Concat(into.Ports, into.Unopened)
+	if into.Err != nil || len(all) == 0 {
 		return 0, false, into.Err
 	}
-	return into.Ports[0], true, nil
+	return all[0], true, nil
 }
 
 // askAgainFor is how long after a bind passes try to resolve names that the kernel did not resolve then. After

@@ -17,6 +17,7 @@ type ports struct {
 	Kernel
 	there map[string]bool
 	fails error // to say which they are
+	shut  bool  // the bridge is not open
 }
 
 func (p ports) PortNames() map[string]bool { return p.there }
@@ -31,7 +32,9 @@ func (p ports) PlugOf(_ context.Context, hostInterface, _ string) (int, uint64, 
 func (p ports) PortsInto(_ context.Context, of ...census.Namespace) []census.Into {
 	into := census.Into{Err: p.fails}
 	if p.fails == nil && p.there[of[0].Path] && of[0].Inode == 9 {
-		into.Ports = []int{7}
+		if into.Ports = []int{7}; p.shut {
+			into.Ports, into.Unopened = nil, into.Ports
+		}
 	}
 	return []census.Into{into}
 }
@@ -110,6 +113,7 @@ func TestAPortIntoTheNamespaceIsAskedForAgain(t *testing.T) {
 		err    error
 	}{
 		"there is one":          {inodeOf{there, 9}, false, false, nil},
+		"on a shut bridge":      {inodeOf{ports{there: there.there, shut: true}, 9}, false, false, nil},
 		"there is none":         {inodeOf{ports{}, 9}, true, false, nil},
 		"it still does not say": {inodeOf{slow, 9}, true, true, nil},
 		"a later namespace":     {inodeOf{there, 8}, true, true, ipam.ErrState},

@@ -19,7 +19,7 @@ import (
 //
 // An address is on the bridge whose Want has it, in Pools or in Others. A question about an address
 // goes to that bridge, and the witnesses of the other bridges need not answer about it: see
-// [census.Board.Place]. About an address that is on no bridge all are asked. So a bridge that is
+// [census.Board.LocateBy]. About an address that is on no bridge all are asked. So a bridge that is
 // missing, or that another process has, silences its own witnesses and keeps back its own pools only.
 //
 // All methods are safe for concurrent use.
@@ -81,7 +81,7 @@ func OpenGroup(ctx context.Context, cfg Config, board *census.Board, wants ...Wa
 	if err := g.SetAll(ctx, wants...); len(g.now.Load().all) == 0 {
 		return nil, err // nothing is open
 	}
-	board.Place(func(addr netip.Addr) string {
+	board.LocateBy(func(addr netip.Addr) string {
 		if m := g.now.Load().of(addr); m != nil {
 			return m.name
 		}
@@ -394,8 +394,8 @@ func (g *Group) MTU(bridge string) int {
 	return 0
 }
 
-// ask calls f for each bridge that has to be asked about some addresses, all at once: one that is slow
-// holds up no other. A bridge that is not open answers with the reason.
+// ask calls f for each bridge that has to be asked about some addresses, all at once, and waits for all. A
+// bridge that is not open answers with the reason.
 func (ms *members) ask(about []netip.Addr, f func(*Bridge, []netip.Addr) error) error {
 	asked := ms.asked(about)
 	var mu sync.Mutex
@@ -414,7 +414,7 @@ func (ms *members) ask(about []netip.Addr, f func(*Bridge, []netip.Addr) error) 
 			failed = make(map[netip.Addr]error)
 		}
 		for _, a := range addrs {
-			failed[a] = errors.Join(failed[a], err)
+			failed[a] = errors.Join(failed[a], census.ErrorAbout(a, err))
 		}
 	}
 	var others sync.WaitGroup

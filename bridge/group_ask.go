@@ -29,7 +29,7 @@ func (g *Group) each(f func(*Bridge) error) error {
 
 // Settle is [Bridge.Settle] of the bridges that the addresses are on. The error says, as
 // [census.ErrorAbout] reads it, which addresses it is about: those on a bridge that could not be read, or
-// be opened.
+// be opened. About one that is on no bridge, all bridges are asked.
 //
 // Without addresses it is that of all bridges that are open. One that cannot be read is then no error,
 // as long as another can: its witnesses are silent on the board.

@@ -20,29 +20,33 @@ const abreast = 64
 // PortsInto says of each namespace which ports of the bridge lead into it, as the kernel has them now, in the same order. It
 // is safe for concurrent use.
 func (s *lookups) PortsInto(ctx context.Context, of ...census.Namespace) []census.Into {
-	return s.portsInto(ctx, of, []string{s.bridge})
+	return s.portsInto(ctx, of, []string{s.bridge}, nil)
 }
 
 // PortsInto is [Bridge.PortsInto] of all, also of those that could not be opened: a sandbox behind the
 // bridge of another process is there.
 func (g *Group) PortsInto(ctx context.Context, of ...census.Namespace) []census.Into {
-	var bridges []string
+	var open, unopened []string
 	for _, m := range g.now.Load().all {
-		bridges = append(bridges, m.name)
+		if m.Bridge != nil {
+			open = append(open, m.name)
+		} else {
+			unopened = append(unopened, m.name)
+		}
 	}
-	return g.own().portsInto(ctx, of, bridges)
+	return g.own().portsInto(ctx, of, open, unopened)
 }
 
 // portsInto asks the kernel once for so many namespaces as are looked at side by side.
-func (s *lookups) portsInto(ctx context.Context, of []census.Namespace, bridges []string) []census.Into {
+func (s *lookups) portsInto(ctx context.Context, of []census.Namespace, open, unopened []string) []census.Into {
 	out := make([]census.Into, 0, len(of))
 	for some := range slices.Chunk(of, abreast) {
-		out = append(out, s.portsIntoSome(ctx, some, bridges)...)
+		out = append(out, s.portsIntoSome(ctx, some, open, unopened)...)
 	}
 	return out
 }
 
-func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, bridges []string) []census.Into {
+func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, open, unopened []string) []census.Into {
 	out, fds, any := make([]census.Into, len(of)), make([]int, len(of)), false
 	var looks errgroup.Group // waited for below
 	for i, n := range of {
@@ -65,8 +69,13 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	at := make([][]int, len(of))
-	err := s.plugs.Within(ctx, func(k *rtnl.Socket) error { return ledInto(k, bridges, fds, at) }, func() {
+	at, beside := make([][]int, len(of)), make([][]int, len(of))
+	err := s.plugs.Within(ctx, func(k *rtnl.Socket) error {
+		if err := ledInto(k, unopened, fds, beside); err != nil {
+			return err
+		}
+		return ledInto(k, open, fds, at)
+	}, func() {
 		for _, fd := range fds {
 			if fd >= 0 {
 				_ = unix.Close(fd)
@@ -79,7 +88,7 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 		case err != nil:
 			out[i].Err = err
 		default:
-			out[i].Ports = at[i]
+			out[i].Ports, out[i].Unopened = at[i], beside[i]
 		}
 	}
 	return out
@@ -87,6 +96,9 @@ func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, brid
 
 // ledInto takes in which ports of some bridges lead into the namespaces that fds are open on.
 func ledInto(k *rtnl.Socket, bridges []string, fds []int, at [][]int) error {
+	if len(bridges) == 0 {
+		return nil
+	}
 	var all []*rtnl.Link
 	for _, name := range bridges {
 		bridge, err := k.LinkByName(name)

@@ -34,7 +34,7 @@ func TestOwnIsShownAsItChanges(t *testing.T) {
 	has := func(addr string) func(census.Bridge) bool {
 		return func(o census.Bridge) bool { return slices.Contains(o.Addrs, netip.MustParseAddr(addr)) }
 	}
-	if own := b.Own(); !own.Learns || !has("10.8.0.1")(own) {
+	if own := b.Own(); !own.LearnsGroups || !has("10.8.0.1")(own) {
 		t.Errorf("at first: %+v", own)
 	}
 	changes("fe80::1", func() { ns.Exec("ip", "addr", "add", "fe80::1/64", "dev", "rt0", "nodad") }, has("fe80::1"))
@@ -44,8 +44,8 @@ func TestOwnIsShownAsItChanges(t *testing.T) {
 		if err := b.LearnNoGroups(context.Background(), b.Own().Index); err != nil {
 			t.Fatal(err)
 		}
-	}, func(o census.Bridge) bool { return !o.Learns })
-	changes("another program", func() { ns.Exec("ip", "link", "set", "rt0", "type", "bridge", "no_linklocal_learn", "0") }, func(o census.Bridge) bool { return o.Learns })
+	}, func(o census.Bridge) bool { return !o.LearnsGroups })
+	changes("another program", func() { ns.Exec("ip", "link", "set", "rt0", "type", "bridge", "no_linklocal_learn", "0") }, func(o census.Bridge) bool { return o.LearnsGroups })
 	changes("the bridge goes", func() { ns.Exec("ip", "link", "del", "rt0") }, func(o census.Bridge) bool { return o.Index == 0 && len(o.Addrs) == 0 })
 }
 

@@ -96,14 +96,14 @@ func (b *Bridge) Own() census.Bridge { return b.netns.shown.Load().own }
 func (s *namespaces) setOwn(d *device) {
 	now := census.Bridge{Name: d.name}
 	if d.isThere() {
-		now.Index, now.MAC, now.Learns = d.link.Index, d.link.MAC.String(), !d.link.NoGroupLearn
+		now.Index, now.MAC, now.LearnsGroups = d.link.Index, d.link.MAC.String(), !d.link.NoGroupLearn
 		for _, a := range d.addrs {
 			if a.Index == now.Index {
 				now.Addrs = append(now.Addrs, a.Prefix.Addr())
 			}
 		}
 	}
-	if now.Index != s.own.Index || now.MAC != s.own.MAC || now.Learns != s.own.Learns || !slices.Equal(now.Addrs, s.own.Addrs) {
+	if now.Index != s.own.Index || now.MAC != s.own.MAC || now.LearnsGroups != s.own.LearnsGroups || !slices.Equal(now.Addrs, s.own.Addrs) {
 		s.own, s.moved = now, true
 	}
 }
@@ -160,7 +160,7 @@ func (s *namespaces) show() {
 		now := &portList{make(map[string]bool), make(map[string]string), make(map[string]census.Port), s.own}
 		for _, p := range s.ports {
 			now.names[p.link.Name], now.macs[p.link.Name] = true, p.link.MAC.String()
-			now.links[p.link.Name] = census.Port{Index: p.link.Index, Name: p.link.Name, Bridge: s.bridge, Groups: p.link.GroupForward == allGroups}
+			now.links[p.link.Name] = census.Port{Index: p.link.Index, Name: p.link.Name, Bridge: s.bridge, ForwardsGroups: p.link.GroupForward == allGroups}
 		}
 		s.shown.Store(now)
 		s.changed.Send()

@@ -24,19 +24,19 @@ func (b *Board) sightings(addr netip.Addr, entries []entry) []Sighting {
 	return out
 }
 
-// counts reports whether a source's sighting of an address says something. What was seen on
-// a bridge that is gone stands for the addresses of that bridge, of which nothing is known
-// then. It keeps no address of another bridge: nothing would ever end it.
+// counts reports whether a source's sighting of an address says something. One from a bridge
+// that is gone counts for the addresses of that bridge only: no report would ever end it for
+// others.
 func (b *Board) counts(from source, addr netip.Addr) bool {
-	if b.parts == 0 || from.bridge == "" || b.asked(from, addr) {
+	if b.parts == 0 || from.bridge == "" || b.concerns(from, addr) {
 		return true
 	}
 	return !errors.Is(b.records[from].err, ErrNoBridge)
 }
 
-// asked reports whether a source has to answer about an address: it looks at the bridge
+// concerns reports whether a source has to answer about an address: it looks at the bridge
 // that the address is on, or at all. Of an address that is on no bridge, each has to.
-func (b *Board) asked(from source, addr netip.Addr) bool {
+func (b *Board) concerns(from source, addr netip.Addr) bool {
 	if b.parts == 0 || from.bridge == "" {
 		return true
 	}
@@ -55,9 +55,9 @@ func (b *Board) About(addr netip.Addr) Answer {
 
 // answer says who has to answer about an address, and who can; the caller holds mu.
 func (b *Board) answer(addr netip.Addr) Answer {
-	a := Answer{Addr: addr, Silent: b.silent(func(s source) bool { return b.asked(s, addr) })}
+	a := Answer{Addr: addr, Silent: b.silent(func(s source) bool { return b.concerns(s, addr) })}
 	for _, s := range b.order {
-		if b.records[s].err == nil && b.asked(s, addr) && !slices.Contains(a.Answered, s.witness) && !a.silent(s.witness) {
+		if b.records[s].err == nil && b.concerns(s, addr) && !slices.Contains(a.Answered, s.witness) && !a.silent(s.witness) {
 			a.Answered = append(a.Answered, s.witness)
 		}
 	}
@@ -116,10 +116,10 @@ func (b *Board) Census() Census {
 	return c
 }
 
-// Place says on which bridge an address is, "" where that is not known: its witnesses have to
+// LocateBy says on which bridge an address is, "" where that is not known: its witnesses have to
 // answer about it, and those of other bridges need not. It is called with the board's lock
 // held, so it takes none that is held while the board is asked.
-func (b *Board) Place(on func(addr netip.Addr) string) {
+func (b *Board) LocateBy(on func(addr netip.Addr) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.place = on

@@ -28,7 +28,7 @@ type Board struct {
 	records map[source]*record
 	byAddr  map[netip.Addr][]entry
 	parts   int                          // bridges that have one
-	place   func(addr netip.Addr) string // see Place
+	place   func(addr netip.Addr) string // see LocateBy
 	changed broadcast.Signal
 }
 
@@ -221,8 +221,8 @@ func (b *Board) dated(s Sighting, old []Sighting, alone bool) Sighting {
 }
 
 // begun dates a sighting: one that stands keeps the moment it began, whatever
-// its task does, and however it or that is worded. A claim that a person has to judge
-// became a new one when its task stopped, and was adopted.
+// its task does, and however it or that is worded: else a claim that waits for a person
+// would look new when its task stops, and be adopted.
 func (b *Board) begun(s Sighting, old []Sighting) Sighting {
 	for _, o := range old {
 		same := s

@@ -29,5 +29,8 @@ type Namespace struct {
 // Into is which ports lead into a [Namespace]: none where another is at its path by now, or none at all.
 type Into struct {
 	Ports []int // their indexes
-	Err   error // it is not known, for the kernel did not say it in time
+	// Unopened are the indexes of ports of those bridges that are wanted and not open, as one that another process
+	// has. The rooms that follow ports know nothing of them.
+	Unopened []int
+	Err      error // it is not known, for the kernel did not say it in time
 }

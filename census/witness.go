@@ -1,6 +1,9 @@
 // Package census says who was seen where, by which witness, and which
 // witnesses could not answer.
 //
+// It also has the values by which bridge answers rooms that may not import it ([Port], [Bridge],
+// [LastKnown], [Remains], [Sought]).
+//
 // It owns no socket and asks nothing: the rooms that can see (bridge for the
 // kernel, watchdog/ctrd for the runtime) post what they see on a [Board], and
 // the rooms that decide read an [Answer] about one address or a whole
@@ -77,14 +80,14 @@ type Sighting struct {
 	// then the one whose far end has the address, or one of them. See [Sighting.Behind].
 	Leads *Ports `json:"-"`
 
-	// Says is the MAC that such an answer speaks of inside, where that is not
+	// Says is, of an answer to [Probe], the MAC inside the message, where that is not
 	// MAC and is not known to be behind another port: a bond or a proxy may
 	// answer so for its own address. Note names them for a person.
 	Says string `json:"-"`
 
 	Namespace string `json:"namespace,omitempty"` // containerd namespace
 	Container string `json:"container,omitempty"` // container id
-	Sandbox   string `json:"sandbox,omitempty"`   // the owner label
+	Sandbox   string `json:"sandbox,omitempty"`   // the label that names the sandbox
 	UID       string `json:"uid,omitempty"`       // the label of the sandbox's incarnation
 	LeaseID   string `json:"lease_id,omitempty"`  // the lease label
 	Task      string `json:"task,omitempty"`      // created, running, paused, stopped; "" when unknown

@@ -17,13 +17,13 @@ var table = &nft.Table{Family: nft.Bridge, Name: TableName}
 
 // change changes memory by fn, and then the kernel by what follows from it. A table that
 // others may have changed is repaired before that: what fn adds is no repair. After an error
-// memory has what should be, and Run makes it so.
+// memory has what should be, and Run makes it so. k.mu is held.
 func (k *Keeper) change(ctx context.Context, fn func()) error {
 	var err error
 	if k.made && k.doubtful() {
 		err = k.repair(ctx, k.held)
 	}
-	k.before = map[member]int{} // to go through one that held many takes as long ever after, though it is cleared
+	k.before = map[member]int{} // anew: a map that had many elements stays slow to iterate after clear
 	fn()
 	if err == nil {
 		err = k.write(ctx)
@@ -38,8 +38,9 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 }
 
 // doubtful reports that the kernel's table is not known to be the one that we wrote last.
-func (k *Keeper) doubtful() bool { return !k.held || k.touched.Load() }
+func (k *Keeper) doubtful() bool { return !k.held || k.unverified.Load() }
 
+// write makes the kernel's table what memory says, by what has changed in memory. k.mu is held.
 func (k *Keeper) write(ctx context.Context) error {
 	if k.doubtful() {
 		return k.repair(ctx, false)
@@ -71,19 +72,19 @@ var sets = func() map[string]*nft.Set {
 }()
 
 // repair reads the table and makes it what memory says. byOthers: what differs there is not
-// what we have yet to write, so that it counts as repaired.
+// what we have yet to write, so that it counts as repaired. k.mu is held.
 func (k *Keeper) repair(ctx context.Context, byOthers bool) error {
 	k.held = false
 	for try := 1; ; try++ {
-		touched := k.touched.Swap(false)
+		unverified := k.unverified.Swap(false)
 		want := Ruleset(k.cfg.Policy, k.world(k.cfg.Book.Epoch(), k.cfg.Book.Rev()))
 		have, err := k.conn.Read(ctx, want)
 		if err != nil {
-			k.touched.Store(k.touched.Load() || touched)
+			k.unverified.Store(k.unverified.Load() || unverified)
 			return err
 		}
 		k.refused.keep(have)
-		k.unsettle(have, k.made)
+		k.noteFresh(have, k.made)
 		if have != nil && k.made && sameMark(have) == k.mark.Comment {
 			// A mark that is behind the book alone is no difference.
 			want.Set(setBook).Elements = []nft.Element{k.mark}
@@ -130,13 +131,14 @@ func (k *Keeper) follow(ctx context.Context) error {
 		k.take()
 		k.compare(leases, rev, at, reading)
 	})
-	k.refused.settle()
+	k.refused.readPending()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, unsaid, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
 }
 
 // take takes in the ports, and what no port may use: the gateways of the pools, and what the bridges are.
+// k.mu is held.
 func (k *Keeper) take() {
 	k.takePorts(k.cfg.Kernel.Ports())
 	k.takeBridges(k.cfg.Book.Pools(), k.cfg.Kernel.Bridges())
@@ -147,7 +149,7 @@ func (k *Keeper) take() {
 func (k *Keeper) followPorts(ctx context.Context) error {
 	k.mu.Lock()
 	err := k.change(ctx, k.take)
-	k.refused.settle()
+	k.refused.readPending()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
 	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))

@@ -74,7 +74,7 @@ func TestABindIsNoRepair(t *testing.T) {
 		t.Fatal(err, otherErr)
 	}
 	t.Cleanup(func() { _ = k.Close(); _ = other.Close() })
-	hold := func(name string, repairs uint64) {
+	ensure := func(name string, repairs uint64) {
 		t.Helper()
 		if err := k.Ensure(t.Context(), w.bind(name)); err != nil {
 			t.Fatal(err)
@@ -91,20 +91,20 @@ func TestABindIsNoRepair(t *testing.T) {
 	if err := k.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	hold("known", 0)
-	k.touched.Store(true) // by the reading of every so often, or news that were lost
-	hold("doubted", 0)
+	ensure("known", 0)
+	k.unverified.Store(true) // by the reading of every so often, or news that were lost
+	ensure("doubted", 0)
 	k.held = false // a write of ours failed
-	hold("failed", 0)
+	ensure("failed", 0)
 	if err := other.Remove(t.Context(), nft.Bridge, TableName); err != nil {
 		t.Fatal(err)
 	}
-	hold("unheard", 1) // no news of it was read
+	ensure("unheard", 1) // no news of it was read
 	if err := other.Remove(t.Context(), nft.Bridge, TableName); err != nil {
 		t.Fatal(err)
 	}
-	k.touched.Store(true)
-	hold("received", 2)
+	k.unverified.Store(true)
+	ensure("received", 2)
 }
 
 // A bridged one has bridges.

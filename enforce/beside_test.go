@@ -179,13 +179,14 @@ type blocked struct {
 	there   bool  // the port of any lease, to the kernel
 	into    error // of looking which ports lead into a namespace
 	behind  []int // these do
+	beside  []int // and these, of a bridge that is not open
 	silent  int   // so many looks take too long
 }
 
 func (w *blocked) PortsInto(_ context.Context, of ...Namespace) []Into {
 	out := make([]Into, len(of))
 	for i := range of {
-		out[i] = Into{Ports: w.behind, Err: w.into}
+		out[i] = Into{Ports: w.behind, Unopened: w.beside, Err: w.into}
 		if w.silent > 0 {
 			out[i] = Into{Err: context.DeadlineExceeded}
 		}
@@ -289,6 +290,14 @@ func TestE3ABindWhosePortCouldNotBeLookedFor(t *testing.T) {
 	if err := k.Ensure(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
 		t.Errorf("no port leads into its namespace: %v, with the rules %+v", err, k.grants["a"])
 	}
+	w.beside = []int{99} // the sandbox has an interface on a bridge that another process has too
+	if err := k.Ensure(t.Context(), "a"); err != nil || len(k.grants["a"]) != 0 {
+		t.Errorf("a port of another pool's bridge leads there: %v, with the rules %+v", err, k.grants["a"])
+	}
+	w.unread = errors.New("another process has its bridge")
+	if err := k.Ensure(t.Context(), "a"); !errors.Is(err, ErrNotHeld) || !errors.Is(err, w.unread) {
+		t.Errorf("the port of its own bridge cannot be looked after: %v", err)
+	}
 }
 
 // TestE3ABusyKernelTakesNoRules: a lease is bound by its namespace alone, and the kernel does not say in time which port
@@ -376,7 +385,7 @@ func TestE8ABindTakesAPortOver(t *testing.T) {
 	late := *early
 	late.ID, late.UID, late.Sandbox, late.Addr, late.Plug.At = "b", "b-1", "b", netip.MustParseAddr("10.8.0.9"), 2
 	port := func(id string) int { return k.grants[id][0].Port }
-	hold := func(id string) {
+	ensure := func(id string) {
 		t.Helper()
 		if err := k.Ensure(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -385,9 +394,9 @@ func TestE8ABindTakesAPortOver(t *testing.T) {
 			t.Errorf("%v %v", differ, err)
 		}
 	}
-	hold("a")
+	ensure("a")
 	w.leases = append(w.leases, &late)
-	hold("b")
+	ensure("b")
 	if port("b") != w.ports[0].Index || port("a") != 0 {
 		t.Errorf("the bind is answered, and a has port %d, b %d", port("a"), port("b"))
 	}

@@ -15,7 +15,7 @@ type counter struct {
 	conn   *nft.Conn
 	counts counts
 	begun  bool         // the kernel's counters were read once
-	came   map[int]bool // ports that came to another lease since
+	came   map[int]bool // ports that came to another lease since: the same map as desired.came
 }
 
 // counts outlive the kernel's counters, which go with the table.
@@ -27,7 +27,7 @@ type countKey struct {
 }
 
 type count struct {
-	gone, now nft.Counter
+	gone, now nft.Counter // of the kernel's counters that have ended, and of the present one
 	past      nft.Counter // of both, what is not of the port's present leases
 	since     time.Time   // when it was seen to count first, beyond that; zero: it was not
 	last      time.Time   // and last
@@ -80,6 +80,7 @@ func (n *counter) forget(gone func(port int) bool) error {
 		delete(n.counts, key)
 	}
 	for _, e := range ends {
+		// Behind a call that is over the counters would not match what counts has.
 		if err := n.conn.Edit(context.Background(), table, *e); err != nil && !errors.Is(err, nft.ErrChanged) {
 			return err
 		}
@@ -129,9 +130,10 @@ func (n *counter) readCame() error {
 	return nil
 }
 
-// settle does it where there is something to read, behind the rules: what is refused from then on is the
-// lease's. Run does it a moment after a bind, which does not wait for it. What fails here the next reading does.
-func (n *counter) settle() {
+// readPending reads the counters of ports that came to another lease, if there are any, after the rules are
+// written: what is refused from then on is that lease's. Run does it a moment after a bind, which does not wait
+// for it. What fails here the next reading does.
+func (n *counter) readPending() {
 	if !n.begun || len(n.came) > 0 {
 		_ = n.readCame()
 	}

@@ -15,7 +15,8 @@ type Refusal struct {
 	Bytes   uint64
 }
 
-// A Recent is what was refused of a port in the last minutes.
+// A Recent is a counter of a port that rose within the time that was asked for. Its numbers are of all the time
+// since the port has its present leases.
 type Recent struct {
 	Refusal
 	Name   string    // of the port

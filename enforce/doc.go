@@ -11,6 +11,6 @@
 // changed it. No other table is looked at.
 //
 // A port without a lease may use no address and no MAC that a lease or a gateway has, or
-// nothing at all. A lease whose port is gone has them still. A packet that is refused is counted for its port and reason; with [Observe] that is
+// nothing at all. A lease whose port is gone keeps its address and MAC from all ports. A packet that is refused is counted for its port and reason; with [Observe] that is
 // all that becomes of it.
 package enforce

@@ -16,7 +16,7 @@ const (
 	setLeased    = "leased"   // ports with a lease
 	setUnleased  = "unleased" // ports without
 	setKnown     = "known"    // ports with one or without
-	setTrusted   = "trusted"  // those of them that may send nevertheless
+	setTrusted   = "trusted"  // ports without a lease that may send nevertheless
 	setMACs      = "macs"     // port and its lease's MAC
 	setAnyMAC    = "anymac"   // ports of leases that record no MAC
 	setIPv4      = "ipv4"     // port, MAC and address
@@ -24,7 +24,7 @@ const (
 	setAny4      = "ipv4_anymac" // port and address of leases that record no MAC
 	setAny6      = "ipv6_anymac"
 	setPrefix4   = "prefixes4" // port and range of addresses
-	setPrefixes  = "prefixes"
+	setPrefix6   = "prefixes"
 	setTakenMACs = "taken_macs"  // MACs that are a lease's
 	setBridges   = "bridge_macs" // the MACs of the bridges themselves
 	setOwn4      = "own4"        // port and link-local address that its bridge has, and another has not
@@ -71,7 +71,7 @@ func (p Policy) members(g Grant) []member {
 		add(setAny6, g.Port, addr)
 	}
 	if !g.Addr.IsSingleIP() {
-		set := setPrefixes
+		set := setPrefix6
 		if addr.Is4() {
 			set = setPrefix4
 		}

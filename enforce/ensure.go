@@ -13,8 +13,8 @@ import (
 
 // Ensure returns when the kernel has the rules of a lease, as the book has it now. A lease
 // without a port has none. One that has ended is an [ipam.ErrState], or what [Book.Lease] returns
-// of it. One whose port is there, or may be, and could not be read, or is
-// another's, is [ErrNotHeld].
+// of it. [ErrNotHeld] means that its port exists, or may exist, and could not be read; or that the port
+// is another lease's.
 func (k *Keeper) Ensure(ctx context.Context, id string) error {
 	select {
 	case <-k.started:
@@ -52,10 +52,10 @@ func (k *Keeper) ensure(ctx context.Context, l *ipam.Lease) (stands bool, err er
 	}
 	recorded := workload.RecordedBy(all, k.cfg.Boot)
 	at := k.whereAmong(ctx, l, near, recorded)
-	var without error // why it may have no port
+	var portErr error // why it may have no port
 	if len(at.ports) == 0 && workload.MayUse(l.State) {
-		if without = anothers(l, near, k.cfg.Boot, all, recorded); without == nil && (unseen != nil || l.HostInterface == "") {
-			without = k.unread(ctx, l, unseen)
+		if portErr = anothers(l, near, k.cfg.Boot, all, recorded); portErr == nil && (unseen != nil || l.HostInterface == "") {
+			portErr = k.mayBeThere(ctx, l, unseen)
 		}
 	}
 	k.mu.Lock()
@@ -70,20 +70,20 @@ func (k *Keeper) ensure(ctx context.Context, l *ipam.Lease) (stands bool, err er
 				k.takePort(p)
 			}
 		}
-		without = errors.Join(without, k.share(l, at, reading))
+		portErr = errors.Join(portErr, k.share(l, at, reading))
 	})
 	wrong, came := k.wrong(slices.Values(at.ports)), len(k.came) > 0
 	k.mu.Unlock()
 	if came {
 		broadcast.Wake(k.bound)
 	}
-	return true, errors.Join(err, without, k.setGroups(ctx, wrong))
+	return true, errors.Join(err, portErr, k.setGroups(ctx, wrong))
 }
 
-// share takes in a lease at its ports. A port of them that another sandbox's lease has by the same
-// link is one's alone: what the other's lease says of it is out of date, and it keeps its address
-// from all. An error says that it is the other's.
-func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (without error) {
+// share takes in a lease at its ports. If another sandbox's lease records the same link, only the later of the
+// two has the port: the earlier one's record is out of date, and its address is kept from every port. The error
+// says that the other is the later. k.mu is held.
+func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (portErr error) {
 	both := []*ipam.Lease{l}
 	for _, i := range at.ports {
 		for _, id := range k.users[i] {
@@ -102,13 +102,13 @@ func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (without error) 
 			if has := having(o, slices.Clone(had)); len(has) < len(had) {
 				k.set(o, place{ports: has}, reading)
 			} else if len(having(l, slices.Clone(at.ports))) < len(at.ports) {
-				without = anothersPort(k.ports[at.ports[0]].Name, o)
+				portErr = anothersPort(k.ports[at.ports[0]].Name, o)
 			}
 		}
 		at.ports = having(l, at.ports)
 	}
 	k.set(l, at, reading)
-	return without
+	return portErr
 }
 
 // portsOf are those of grants.
@@ -141,10 +141,10 @@ func anothersPort(name string, o *ipam.Lease) error {
 	return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, name, o.Sandbox, o.ID, o.State)
 }
 
-// unread is an error where a lease's port is there, or may be, and was not read with the kernel's
+// mayBeThere is an error where a lease's port is there, or may be, and was not read with the kernel's
 // news, or by its namespace. That something else could not be read is none: a lease may be bound before its port is
 // there.
-func (k *Keeper) unread(ctx context.Context, l *ipam.Lease, unseen error) (err error) {
+func (k *Keeper) mayBeThere(ctx context.Context, l *ipam.Lease, unseen error) (err error) {
 	is := false
 	switch {
 	case workload.ByName(l, k.cfg.Boot):
@@ -153,7 +153,7 @@ func (k *Keeper) unread(ctx context.Context, l *ipam.Lease, unseen error) (err e
 		is, err = k.cfg.Kernel.IsPort(ctx, l.HostInterface, l.Plug.Index)
 	default:
 		into := k.locator().into(ctx, l)
-		is, err = len(into.Ports) > 0, into.Err
+		is, err = len(into.Ports) > 0 || unseen != nil && len(into.Unopened) > 0, into.Err
 	}
 	if is && unseen == nil && err == nil {
 		return fmt.Errorf("%w: its port came a moment ago", ErrNotHeld)

@@ -15,9 +15,9 @@ import (
 // port, but reaches the lease only once that sends again: so when the port is in a set, and
 // can do so no more, the bridge forgets what it has learned there before.
 
-// unsettle takes in which ports were in no set of the kernel's table as it was found: that of an
+// noteFresh takes in which ports were in no set of the kernel's table as it was found: that of an
 // earlier process, or one that another program changed.
-func (d *desired) unsettle(have *nft.Table, made bool) {
+func (d *desired) noteFresh(have *nft.Table, made bool) {
 	in := map[string]bool{}
 	if have != nil {
 		for _, name := range []string{setLeased, setUnleased} {
@@ -37,7 +37,8 @@ func (d *desired) unsettle(have *nft.Table, made bool) {
 	}
 }
 
-// takeFresh are the ports that came into a set, where the kernel has it.
+// takeFresh returns the ports that the write which ended with err has put into a set, and forgets them; none after
+// an error.
 func (d *desired) takeFresh(err error) []int {
 	if err != nil {
 		return nil

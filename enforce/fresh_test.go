@@ -80,7 +80,7 @@ func TestE1APortThatWasInNoSetIsUnlearned(t *testing.T) {
 		want("plugged while none ran", third)
 		t.Cleanup(func() { _ = k.Close() })
 		ns.Exec("nft", "delete", "table", "bridge", TableName)
-		k.touched.Store(true)
+		k.unverified.Store(true)
 		follow()
 		want("the table was away", first, second, third)
 		w.ports, w.fail = append(w.ports, Port{Index: 80_004, Name: "fourth"}), errors.New("no memory")

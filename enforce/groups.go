@@ -12,8 +12,8 @@ import (
 // the bridge send the neighbour's frames to this port, and one with its address is received
 // by the host. The ports of sandboxes have these frames take the way of all others. Those
 // that may be an uplink's, trusted or without a lease where such may send, keep what the
-// kernel does with them: STP, LACP and LLDP are of the port. That the bridge takes its sender
-// to be there the bridges are told not to do.
+// kernel does with them: STP, LACP and LLDP are of the port. The bridges are told not to learn the
+// senders of such frames. To the kernel these are IFLA_BRPORT_GROUP_FWD_MASK of a port, and no_linklocal_learn of a bridge.
 
 // judges reports whether a port's frames to those addresses take the way of all others.
 // Observe changes no frame's way.
@@ -25,7 +25,7 @@ func (d *desired) judges(p Port) bool {
 // wrong are those of some ports whose frames take the wrong way, as far as is known.
 func (d *desired) wrong(indexes iter.Seq[int]) (out []Port) {
 	for i := range indexes {
-		if p, is := d.ports[i]; is && p.Groups != d.judges(p) {
+		if p, is := d.ports[i]; is && p.ForwardsGroups != d.judges(p) {
 			out = append(out, p)
 		}
 	}
@@ -38,17 +38,17 @@ func (k *Keeper) setBridges(ctx context.Context) (err error) {
 		return nil
 	}
 	for _, b := range k.cfg.Kernel.Bridges() {
-		if b.Learns {
+		if b.LearnsGroups {
 			err = errors.Join(err, k.cfg.Kernel.LearnNoGroups(ctx, b.Index))
 		}
 	}
 	return k.status.noted(err)
 }
 
-// setGroups makes it right. It asks the kernel, and is called without the lock.
+// setGroups has the frames of some ports take the other way than now. It asks the kernel, and is called without the lock.
 func (k *Keeper) setGroups(ctx context.Context, ports []Port) (err error) {
 	for _, p := range ports {
-		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.Groups))
+		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.ForwardsGroups))
 	}
 	return k.status.noted(err)
 }

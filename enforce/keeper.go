@@ -83,9 +83,10 @@ type Keeper struct {
 
 	readings atomic.Uint64 // of the ports, as they begin: of two the later one counts
 
-	touched atomic.Bool // by another program, since the table was read
+	// unverified: the table has to be read again, because another program changed it, news was lost, or Config.Every is over.
+	unverified atomic.Bool
 
-	mu sync.Mutex
+	mu sync.Mutex // guards what follows but status; held while the table is written, and while the book is read for that
 	desired
 	held    bool // the kernel's table is as want says, as far as is known
 	mark    nft.Element

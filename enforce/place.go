@@ -48,7 +48,7 @@ func (k locator) into(ctx context.Context, l *ipam.Lease) Into {
 func (k locator) places(ctx context.Context, leases []*ipam.Lease, tries int) (at map[string]place, unsaid error) {
 	at = make(map[string]place, len(leases))
 	find := k.finder(leases)
-	var open []*ipam.Lease // whose ports are those into their namespaces
+	var byNetns []*ipam.Lease // whose ports are those into their namespaces
 	for _, l := range leases {
 		if !workload.MayUse(l.State) {
 			continue
@@ -56,22 +56,22 @@ func (k locator) places(ctx context.Context, leases []*ipam.Lease, tries int) (a
 		asked := false
 		at[l.ID] = place{ports: find(l, func(*ipam.Lease) []int { asked = true; return nil })}
 		if _, known := k.namespace(l); asked && known {
-			open = append(open, l)
+			byNetns = append(byNetns, l)
 		}
 	}
 	began := time.Now()
 	for range tries {
-		said := k.ask(ctx, open)
-		left := open[:0]
+		said := k.ask(ctx, byNetns)
+		left := byNetns[:0]
 		unsaid = nil
-		for _, l := range open {
+		for _, l := range byNetns {
 			n, _ := k.namespace(l)
 			at[l.ID] = place{find(l, func(*ipam.Lease) []int { return said[n].Ports }), said[n].Err}
 			if err := said[n].Err; err != nil {
 				left, unsaid = append(left, l), fmt.Errorf("find the port of lease %s: %w", l.ID, err)
 			}
 		}
-		if open = left; unsaid == nil || ctx.Err() != nil || time.Since(began) > firstWithin {
+		if byNetns = left; unsaid == nil || ctx.Err() != nil || time.Since(began) > firstWithin {
 			break
 		}
 	}

@@ -113,7 +113,7 @@ func frame(p Policy) *nft.Table {
 		{Name: setMACs, Key: with(nft.MAC)}, {Name: setAnyMAC, Key: link}, {Name: setTakenMACs, Key: []nft.Type{nft.MAC}},
 		{Name: setIPv4, Key: with(nft.MAC, nft.IPv4)}, {Name: setIPv6, Key: with(nft.MAC, nft.IPv6)},
 		{Name: setAny4, Key: with(nft.IPv4)}, {Name: setAny6, Key: with(nft.IPv6)},
-		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefixes, Key: with(nft.IPv6), Interval: true},
+		{Name: setPrefix4, Key: with(nft.IPv4), Interval: true}, {Name: setPrefix6, Key: with(nft.IPv6), Interval: true},
 		{Name: setOwn4, Key: with(nft.IPv4)}, {Name: setOwn6, Key: with(nft.IPv6)},
 		{Name: setBridges, Key: []nft.Type{nft.MAC}}, {Name: setTaken4, Key: []nft.Type{nft.IPv4}}, {Name: setTaken6, Key: []nft.Type{nft.IPv6}},
 		{Name: setTakenPrefix4, Key: []nft.Type{nft.Ether, nft.IPv4}, Interval: true}, {Name: setTakenPrefix6, Key: []nft.Type{nft.Ether, nft.IPv6}, Interval: true},
@@ -161,10 +161,10 @@ func received() *nft.Chain {
 	}}
 }
 
-// between is where a frame goes from port to port. What comes by a port that is in no set, for it
-// was plugged a moment ago or while no daemon ran, is judged there as that of a port without
-// a lease, and so is what goes to the host, but for group addresses: by the kernel's hooks alone
-// the bridge of a port is not known. What goes most takes two look-ups.
+// between is where a frame goes from port to port. One from a port that is in no set, because it was
+// plugged a moment ago or while no daemon ran, is judged here as that of a port without a lease: the hooks
+// do not show its bridge before. A frame to the host is judged so too, unless it is to a group address.
+// What goes most takes two look-ups.
 func between(p Policy) *nft.Chain {
 	c := &nft.Chain{Name: "between", Base: &nft.Base{Hook: nft.Forward, Priority: priority}}
 	if p.Mode == Enforce {
@@ -227,7 +227,7 @@ func addressed(p Policy) *nft.Chain {
 	}
 	c.Rules = append(c.Rules, elsewhere())
 	own(nft.IPv4Dest, ip4, setIPv4, setAny4, setPrefix4, setTaken4, setTakenPrefix4)
-	own(nft.IPv6Dest, is6, setIPv6, setAny6, setPrefixes, setTaken6, setTakenPrefix6,
+	own(nft.IPv6Dest, is6, setIPv6, setAny6, setPrefix6, setTaken6, setTakenPrefix6,
 		rule6("link-local: another bridge may have what this one has", is6(nft.Within(nft.IPv6Dest, linkLocal6), nft.Accept())))
 	return c
 }
@@ -296,7 +296,7 @@ func its6(f nft.Field, then nft.Statement, before ...nft.Statement) []nft.Rule {
 	return []nft.Rule{
 		rule6("", with(nft.In(setIPv6, nft.InLink, nft.EtherSource, f))),
 		rule6("", with(nft.In(setAny6, nft.InLink, f))),
-		rule6("in its delegated prefix", with(nft.In(setPrefixes, nft.InLink, f))),
+		rule6("in its delegated prefix", with(nft.In(setPrefix6, nft.InLink, f))),
 		rule6("link-local, and no lease's or gateway's", with(nft.Within(f, linkLocal6), nft.NotIn(setTaken6, f), nft.NotIn(setOwn6, nft.InLink, f))),
 	}
 }

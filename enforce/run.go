@@ -11,8 +11,7 @@ import (
 // retryAfter is how long Run waits after an error.
 const retryAfter = time.Second
 
-// mostBetween bounds how long news of ports and of other programs waits for what was done for
-// the one before.
+// mostBetween is the longest pause before the next news of ports or of other programs is handled.
 const mostBetween = 200 * time.Millisecond
 
 // Run follows book and ports, and repairs what others changed, until ctx ends. It begins
@@ -48,9 +47,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ports:
 		case <-k.kick:
 		case <-again.C:
-			k.touched.Store(true)
+			k.unverified.Store(true)
 			if _, err := k.Refusals(); err != nil {
-				k.status.note(err)
+				k.cfg.Log.Warn("the counters of refused packets cannot be read", "err", err)
 			}
 		case <-ctx.Done():
 			return nil
@@ -72,7 +71,7 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan str
 		case <-k.bound:
 			began := time.Now()
 			k.mu.Lock()
-			k.refused.settle()
+			k.refused.readPending()
 			k.mu.Unlock()
 			if !broadcast.Pause(ctx, min(9*time.Since(began), mostBetween)) {
 				return false
@@ -114,7 +113,7 @@ func (k *Keeper) Listen(ctx context.Context) error {
 
 // changed has Run read the table.
 func (k *Keeper) changed() {
-	k.touched.Store(true)
+	k.unverified.Store(true)
 	k.Again()
 	broadcast.Wake(k.news)
 }

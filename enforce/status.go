@@ -22,7 +22,7 @@ type Status struct {
 // Status reads memory.
 func (k *Keeper) Status() Status {
 	k.mu.Lock()
-	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.touched.Load(), Elements: len(k.want), Mark: k.mark.Comment}
+	s := Status{Policy: k.cfg.Policy, Held: k.held && !k.unverified.Load(), Elements: len(k.want), Mark: k.mark.Comment}
 	k.mu.Unlock()
 	k.status.mu.Lock()
 	defer k.status.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *condition) note(err error) {
 	c.err = err
 }
 
-// noted is err as the [ErrNotHeld] that it is, once it is noted; nil stays nil, and ends no other.
+// noted wraps err in [ErrNotHeld] and notes it. A nil does not clear an earlier error.
 func (c *condition) noted(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotHeld, err)

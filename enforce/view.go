@@ -56,8 +56,8 @@ type View struct {
 }
 
 // View shows the rules as memory has them, with the kernel's counters as they are now, and
-// where compared is asked for with what the kernel's table has otherwise. No bind waits
-// while that is read. [ErrRestless] beside a view means that binds changed the table each
+// where compared is asked for with what the kernel's table has otherwise. Binds wait while the
+// counters are read, and not while the tables are compared. [ErrRestless] beside a view means that binds changed the table each
 // time that it was read, so that nothing can be said of it.
 func (k *Keeper) View(ctx context.Context, compared bool) (View, error) {
 	refused, err := k.Refusals()
