@@ -272,7 +272,7 @@ func commitsBefore(r *run) func() []ratio {
 // defaults and no runtime.
 func (c *checkedCaller) reconciler() *reconciler.Reconciler {
 	dog := must(watchdog.New(watchdog.Config{
-		Book: c.Book, Board: c.board, Ports: c.bridge, PortsChanged: c.bridge.Changed, Settle: c.bridge.Settle,
+		Book: c.Book, Board: c.board, Kernel: c.bridge, PortsChanged: c.bridge.Changed, Settle: c.bridge.Settle,
 		ReleasingMax: time.Hour, Timeout: 5 * time.Second, Parallel: 16, Now: ipam.Now}))
 	return must(reconciler.New(reconciler.Config{
 		Book: c.Book, Board: c.board, Prober: c.bridge, Watchdog: dog, Refresh: c.bridge.Refresh, Settle: c.bridge.Settle,

@@ -10,7 +10,7 @@ import (
 // accepted.
 type door struct{ another, broken error }
 
-func (d *door) Changed() error { return d.another }
+func (d *door) Err() error { return d.another }
 
 func (d *door) Accept(context.Context) error {
 	if d.broken == nil {

@@ -197,7 +197,7 @@ func (r *Reconciler) view(ctx context.Context, book []*ipam.Lease, whole bool) *
 	v.index()
 	r.prove(ctx, v)
 	if r.Instance != nil {
-		v.changed = r.Instance.Changed()
+		v.changed = r.Instance.Err()
 	}
 	return v
 }

@@ -61,9 +61,9 @@ type Watchdog interface {
 
 // An Instance judges the runtime that answered last; *watchdog.Instance is one.
 type Instance interface {
-	// Changed returns why its word that something is gone proves nothing; nil
+	// Err returns why its word that something is gone proves nothing; nil
 	// when it does.
-	Changed() error
+	Err() error
 	// Accept believes it from now on.
 	Accept(ctx context.Context) error
 }

@@ -56,7 +56,7 @@ func TestAlive(t *testing.T) {
 	ports := stuckPorts{held: make(chan struct{}, 1), free: make(chan struct{})}
 	w, real, _ := newWatchdog(t, func(c *Config) {
 		book.Book = c.Book.(*netdb.Book)
-		c.Book, c.Ports, c.Timeout = book, ports, time.Hour
+		c.Book, c.Kernel, c.Timeout = book, ports, time.Hour
 	})
 	alive := func(d time.Duration) error {
 		ctx, cancel := context.WithTimeout(ctx, d)

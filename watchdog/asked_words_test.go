@@ -19,7 +19,7 @@ func TestWordsAreForgotten(t *testing.T) {
 		a.note(fmt.Sprint("over-", i), answered{now, time.Second})
 		now.Boottime += 100 * time.Millisecond
 	}
-	if n := len(a.open); n > 2*leastRoom {
+	if n := len(a.of); n > 2*leastRoom {
 		t.Errorf("%d are remembered", n)
 	}
 	if a.room > 4*leastRoom {

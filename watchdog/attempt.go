@@ -15,7 +15,7 @@ import (
 // An attempt is one try to confirm that a lease's workload is gone.
 type attempt struct {
 	lease      *ipam.Lease
-	others     []Container // that belong to it, or did, beside the recorded ones
+	unrecorded []Container // that belong to it, or did, beside the recorded ones
 	leases     *workload.Leases
 	claims     []Container        // that may belong to it by a label alone
 	over       bool               // the grace for such claims is over
@@ -65,19 +65,19 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 	released, byPort := w.wanted()
 	leases := w.releasing(released)
 	if byPort {
-		r.readPorts(w.cfg.Ports, h.ports)
+		r.readPorts(w.cfg.Kernel, h.ports)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range leases {
 		w.follow(l)
 	}
-	type candidate struct {
+	type dueTrack struct {
 		*track
 		at    time.Time
 		asked bool
 	}
-	var queue []candidate
+	var queue []dueTrack
 	for _, t := range w.tracks {
 		if t.busy {
 			continue
@@ -89,12 +89,12 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			about:  func() census.Answer { return workload.About(w.cfg.Board, t.lease) },
 		}))
 		if !at.After(now) {
-			queue = append(queue, candidate{t, at, asked})
+			queue = append(queue, dueTrack{t, at, asked})
 		} else if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	slices.SortFunc(queue, func(a, b candidate) int { return a.at.Compare(b.at) })
+	slices.SortFunc(queue, func(a, b dueTrack) int { return a.at.Compare(b.at) })
 	for _, t := range queue {
 		if w.slots >= w.cfg.Parallel {
 			break // the end of one wakes Run
@@ -108,11 +108,11 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 			w.slow++
 		}
 		t.busy, t.began = true, h
-		x := r.others()
-		a := &attempt{lease: t.lease, others: r.index.of(t.lease, x, true), leases: x, reassigned: r.index.reassigned(t.lease, x),
+		x := r.allLeases()
+		a := &attempt{lease: t.lease, unrecorded: r.index.of(t.lease, x, true), leases: x, reassigned: r.index.reassigned(t.lease, x),
 			asked: t.asked, slow: t.slow}
-		a.claims = r.index.claims(t.lease, a.others)
-		a.others = slices.DeleteFunc(a.others, func(c Container) bool { return slices.Contains(a.claims, c) })
+		a.claims = r.index.claims(t.lease, a.unrecorded)
+		a.unrecorded = slices.DeleteFunc(a.unrecorded, func(c Container) bool { return slices.Contains(a.claims, c) })
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -144,10 +144,10 @@ func (w *Watchdog) releasing(ids []string) (out []*ipam.Lease) {
 func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	a.facts = w.look(own, a.lease, a.others, a.reassigned, a.leases)
+	a.facts = w.look(own, a.lease, a.unrecorded, a.reassigned, a.leases)
 	w.askClaims(own, a)
 	found := obstacles(a.lease, a.facts, false)
-	if len(found) == 0 && a.lease.State != ipam.Releasing {
+	if len(found) == 0 && a.lease.State != ipam.Releasing { // a release is its owner's word already
 		found = w.askOwner(own, a.lease.Sandbox)
 	}
 	late := own.Err() != nil

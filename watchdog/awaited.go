@@ -23,7 +23,7 @@ var ErrAwaited = errors.New("its owner was given it, and has not bound it yet")
 // and lost.
 type awaiting struct {
 	mu   sync.Mutex
-	open map[string]answered // by lease
+	of   map[string]answered // by lease
 	room int                 // how many are remembered before those that are over are dropped
 }
 
@@ -41,33 +41,33 @@ func (w answered) counts(now ipam.Stamp) bool { return now.Since(w.at) < w.withi
 func (a *awaiting) note(lease string, w answered) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.open == nil {
-		a.open = make(map[string]answered)
+	if a.of == nil {
+		a.of = make(map[string]answered)
 	}
-	if len(a.open) >= max(leastRoom, a.room) {
-		maps.DeleteFunc(a.open, func(_ string, old answered) bool { return !old.counts(w.at) })
-		a.room = 2 * len(a.open)
+	if len(a.of) >= max(leastRoom, a.room) {
+		maps.DeleteFunc(a.of, func(_ string, old answered) bool { return !old.counts(w.at) })
+		a.room = 2 * len(a.of)
 	}
-	a.open[lease] = w
+	a.of[lease] = w
 }
 
 func (a *awaiting) end(lease string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.open, lease)
+	delete(a.of, lease)
 }
 
 func (a *awaiting) stands(lease string, now ipam.Stamp) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, ok := a.open[lease]
+	w, ok := a.of[lease]
 	return ok && w.counts(now)
 }
 
 // Answered notes that a lease is answered to its owner, who will bind it within a
-// time: until then it does not end because its workload is gone. It has to be
-// called before the lease is read from the book for the answer. A release by the owner
-// ends it all the same.
+// time: until then it does not end because its workload is gone. A release by the owner
+// ends it all the same. The lease has to be read again after the call, for the answer:
+// else a removal that was confirmed in between would be answered as open.
 func (w *Watchdog) Answered(l *ipam.Lease, within time.Duration) {
 	w.answers.note(l.ID, answered{w.cfg.Now(), within})
 }

@@ -57,7 +57,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 		a.facts.list = slices.DeleteFunc(a.facts.list, a.ignored(in.there, w.snapshot.of(w.cfg.Board)))
 		found := obstacles(a.lease, a.facts, true)
 		if len(found) == 0 {
-			found = besideOf(ctx, w.cfg.Ports, a.lease)
+			found = besideOf(ctx, w.cfg.Kernel, a.lease)
 		}
 		if a.lease.State == ipam.Releasing && len(found) > 0 {
 			return w.quarantine(ctx, a, found, wire)
@@ -77,7 +77,7 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	for i, a := range clean {
 		addrs[i] = a.lease.Addr
 	}
-	forgotten := w.cfg.Ports.Forget(ctx, addrs...)
+	forgotten := w.cfg.Kernel.Forget(ctx, addrs...)
 	w.sift(clean, func(a *attempt) ([]obstacle, error) {
 		if err := census.ErrorAbout(a.lease.Addr, forgotten); err != nil {
 			return []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
@@ -174,7 +174,7 @@ func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle,
 // refused turns an error of the book into the obstacle that the attempt ends with, or into errOver.
 func (w *Watchdog) refused(a *attempt, err error) ([]obstacle, error) {
 	switch {
-	case errors.Is(err, errNotUnseen):
+	case errors.Is(err, errStillSeen):
 		return w.seenAgain(a.lease, a.belonging()), nil
 	case errors.Is(err, ErrAwaited):
 		return []obstacle{ofAnswer()}, nil

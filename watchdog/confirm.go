@@ -27,7 +27,7 @@ type facts struct {
 
 	ports   bool // were asked
 	plugged []census.Plugged
-	left    workload.Trace // of a lease without a port: what the kernel has where it was last known to be
+	trace   workload.Trace // of a lease without a port: what the kernel has where it was last known to be
 	portErr error
 
 	listed  bool        // the runtime's list was read
@@ -40,8 +40,8 @@ type facts struct {
 }
 
 // obstacles says what of a lease's workload is left, and what could not be
-// asked; nothing when its removal is confirmed. Without deep, the list and
-// the wire are left out: what comes first must be gone first.
+// asked; nothing when its removal is confirmed. Without deep, as in the first stage, the
+// list and the wire are not judged: they are read in the second stage.
 func obstacles(l *ipam.Lease, f facts, deep bool) []obstacle {
 	out := ofContainers(l, f)
 	if deep {
@@ -121,7 +121,7 @@ func ofPorts(f facts) (out []obstacle) {
 	case !f.ports:
 		return append(out, obstruct(KindPort, "the ports were not read"))
 	}
-	if says := f.left.Keeps(); says != "" { // no news announces its end
+	if says := f.trace.Keeps(); says != "" { // no news announces its end
 		out = append(out, obstruct(KindPort, "%s", says))
 	}
 	for _, p := range f.plugged {
@@ -182,9 +182,11 @@ func ofOwner(sandbox string, v Verdict, err error) []obstacle {
 // exported for metrics, which count addresses that another uses.
 const (
 	reasonConfirmed = "removal_confirmed"
-	reasonRemoved   = "removed"            // without a call of Release
-	ReasonStill     = "still_on_the_wire"  // longer than ReleasingMax
-	ReasonClaimed   = "claimed_by_another" // by another's container, or by frames of another
+	reasonRemoved   = "removed"           // without a call of Release
+	ReasonStill     = "still_on_the_wire" // longer than ReleasingMax
+	// By another's container, or by frames of another; or by a record without a task that carries the sandbox's name
+	// alone. Whoever may write records can make such a record, so no release waits for its end.
+	ReasonClaimed = "claimed_by_another"
 )
 
 // quarantineReason says for what reason a released address is to be quarantined; "": it is not. Its own

@@ -145,7 +145,7 @@ func TestSetAside(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no book": func(c *Config) { c.Book = nil }, "no board": func(c *Config) { c.Board = nil },
-		"no ports": func(c *Config) { c.Ports = nil }, "no changes of ports": func(c *Config) { c.PortsChanged = nil },
+		"no ports": func(c *Config) { c.Kernel = nil }, "no changes of ports": func(c *Config) { c.PortsChanged = nil },
 		"no news":  func(c *Config) { c.Settle = nil },
 		"no clock": func(c *Config) { c.Now = nil }, "no longest release": func(c *Config) { c.ReleasingMax = 0 },
 		"no timeout": func(c *Config) { c.Timeout = 0 }, "no room": func(c *Config) { c.Parallel = 0 },

@@ -18,8 +18,8 @@ type containerIndex struct {
 	uses     map[string]use // by lease
 }
 
-// A use is since when a bound lease has recorded a container last of all: rev is
-// that of the lease when this was read first.
+// A use is the container that a bound lease recorded last, and the lease's revision when
+// it was first read so.
 type use struct {
 	since ipam.Stamp // of its state
 	last  ipam.Container
@@ -70,8 +70,8 @@ func (r *containerIndex) read(all []Record, rev int64) {
 	}
 }
 
-// use notes since when the leases are used as they are. Their revision would not do:
-// a conflict that is noted changes it, and nothing of the use.
+// use notes since when the leases are used as they are. A lease's own revision would not
+// do: a noted conflict changes it too.
 func (r *containerIndex) use(rows []*ipam.Lease) {
 	old := r.uses
 	r.uses = make(map[string]use, len(old))
@@ -114,9 +114,9 @@ func (r *containerIndex) there(c Container) bool {
 	return m != nil && m.seen == r.readings
 }
 
-// left reports that a container is not there, and was when the book was at rev
+// went reports that a container is not there, and was when the book was at rev
 // or later.
-func (r *containerIndex) left(c Container, rev int64) bool {
+func (r *containerIndex) went(c Container, rev int64) bool {
 	m := r.member(c)
 	return m != nil && m.seen != r.readings && m.rev >= rev
 }
@@ -178,12 +178,12 @@ func (r *containerIndex) reassigned(l *ipam.Lease, x *workload.Leases) map[Conta
 // that is still to be made does not count, though one of its name was there for an
 // earlier lease, or before the sandbox was resumed. Of a paused lease it is never
 // true: a hibernated sandbox has no container.
-func (r *containerIndex) containersGone(l *ipam.Lease, others func() *workload.Leases) bool {
+func (r *containerIndex) containersGone(l *ipam.Lease, all func() *workload.Leases) bool {
 	u, bound := r.uses[l.ID]
-	if !bound || !r.left(u.last, u.rev) {
+	if !bound || !r.went(u.last, u.rev) {
 		return false
 	}
-	return !slices.ContainsFunc(l.Containers, r.there) && len(r.of(l, others(), false)) == 0
+	return !slices.ContainsFunc(l.Containers, r.there) && len(r.of(l, all(), false)) == 0
 }
 
 // onBoard returns the containers that the runtime witness sees, whatever addresses they

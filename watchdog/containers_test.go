@@ -149,8 +149,8 @@ func TestTheIndexRemembers(t *testing.T) {
 	if got := names(r.of(l, new(workload.Leases), true)); got != "app c1" {
 		t.Errorf("there was %q", got)
 	}
-	if r.there(c1) || !r.left(c1, 0) || r.left(c1, 1) || r.past() != 2 || r.present != 1 {
-		t.Errorf("c1 there %v, left %v; %d of the past, %d present", r.there(c1), r.left(c1, 0), r.past(), r.present)
+	if r.there(c1) || !r.went(c1, 0) || r.went(c1, 1) || r.past() != 2 || r.present != 1 {
+		t.Errorf("c1 there %v, left %v; %d of the past, %d present", r.there(c1), r.went(c1, 0), r.past(), r.present)
 	}
 	r.forget(recordedIn([]*ipam.Lease{l}))
 	if got := names(r.of(l, new(workload.Leases), true)); got != "c1" || !r.there(Container{Namespace: "default", ID: "moved"}) || r.past() != 1 {

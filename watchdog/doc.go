@@ -4,7 +4,9 @@
 // It guarantees that the address of a lease becomes reusable in two ways only: a
 // lease that was never bound, and that no witness sees, ends at once; every
 // other lease is releasing until the runtime and the kernel both confirm that
-// nothing of its workload is left. "Could not ask" confirms nothing.
+// nothing of its workload is left. "Could not ask" confirms nothing. An address
+// that others use, or that is still seen long after its release, is quarantined
+// instead: package reconciler, or an operator, ends that.
 //
 // A [Blocker] is a reason why a removal is not confirmed. One try to confirm is an
 // attempt, in two stages: look-ups for one lease alone, then what is read once for all leases

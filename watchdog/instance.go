@@ -40,7 +40,7 @@ type Instance struct {
 	// before mu, with which no caller waits: passes and doctor read under it.
 	noting sync.Mutex
 	rev    int64     // of the book when it refused; guarded by noting, as is the next
-	whole  time.Time // when the last list of namespaces began that lacked none
+	whole  time.Time // when the last list of namespaces began that proved no loss
 
 	mu      sync.Mutex
 	met     string // the runtime that answered last; "" is none yet
@@ -78,7 +78,7 @@ func (i *Instance) Meet(ctx context.Context, id string) error {
 		i.believe(id)
 		return nil
 	}
-	if old := i.answers(id); old != nil && i.rev == rev {
+	if old := i.refusalOf(id); old != nil && i.rev == rev {
 		return old // nothing has changed that could have made it the book's
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
@@ -96,9 +96,9 @@ func (i *Instance) Meet(ctx context.Context, id string) error {
 	return nil
 }
 
-// answers notes which runtime answered last, and returns its refusal, if it is
+// refusalOf notes which runtime answered last, and returns its refusal, if it is
 // refused already.
-func (i *Instance) answers(id string) *OtherRuntime {
+func (i *Instance) refusalOf(id string) *OtherRuntime {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.met = id
@@ -117,7 +117,7 @@ func (i *Instance) believe(id string) {
 
 // refuse notes that the runtime which answered last is another than the book's.
 func (i *Instance) refuse(known, id string) *OtherRuntime {
-	if old := i.answers(id); old != nil {
+	if old := i.refusalOf(id); old != nil {
 		return old
 	}
 	refused := &OtherRuntime{Known: known, Met: id, Since: time.Now()}
@@ -129,12 +129,12 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 	return refused
 }
 
-// Has asks which namespaces the runtime has, by list. A namespace outlives its
+// CheckNamespaces asks which namespaces the runtime has, by list. A namespace outlives its
 // containers, so a runtime that has none of those in which leases record containers,
 // and in which one of these was seen until now, has lost its metadata, whatever its
 // id: it says of every container that it is not there, and all of them may run. The
 // book's runtime is then the one from before the loss, and this one is as good as
-// another until [Instance.Shown] or an operator says otherwise.
+// another until [Instance.CheckContainers] or an operator says otherwise.
 //
 // A namespace in which no recorded container was seen proves no loss: it may not be
 // made yet, or was removed after its last container. The leases are read ahead of
@@ -142,7 +142,7 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 // see is metadata lost while no ipamd runs, or the namespace made anew before any client
 // asked. An error means that the list could not be read or the loss not be written
 // down, and that what the runtime shows is not to be taken.
-func (i *Instance) Has(ctx context.Context, id string, list func(context.Context) ([]string, error)) error {
+func (i *Instance) CheckNamespaces(ctx context.Context, id string, list func(context.Context) ([]string, error)) error {
 	rows, _ := i.book.Leases()
 	began := time.Now()
 	namespaces, err := list(ctx)
@@ -186,12 +186,12 @@ func (i *Instance) missing(rows []*ipam.Lease, namespaces []string) []string {
 	return slices.Sorted(maps.Keys(missing))
 }
 
-// Shown takes note of what a whole reading of the runtime has posted. A recorded
+// CheckContainers takes note of what a whole reading of the runtime has posted. A recorded
 // container that was made before the metadata was last seen whole is there again
 // only with that metadata: so the runtime is the book's again. One that was made
 // later proves nothing of those before. An error means that the book could not write
 // it down; the next reading tries again.
-func (i *Instance) Shown(ctx context.Context, id string) error {
+func (i *Instance) CheckContainers(ctx context.Context, id string) error {
 	i.noting.Lock()
 	defer i.noting.Unlock()
 	known := i.book.Runtime()
@@ -246,8 +246,8 @@ func (i *Instance) Other() *OtherRuntime {
 	return i.refused
 }
 
-// Changed is [Instance.Other] as an error.
-func (i *Instance) Changed() error {
+// Err is [Instance.Other] as an error.
+func (i *Instance) Err() error {
 	if o := i.Other(); o != nil {
 		return o
 	}

@@ -34,7 +34,7 @@ func TestF26WhatIsNoLossOfMetadata(t *testing.T) {
 	}
 	has := func(s steps, behind func(), namespaces ...string) {
 		s.Helper()
-		if err := s.i.Has(ctx, id, func(context.Context) ([]string, error) {
+		if err := s.i.CheckNamespaces(ctx, id, func(context.Context) ([]string, error) {
 			if behind != nil {
 				behind()
 			}
@@ -50,7 +50,7 @@ func TestF26WhatIsNoLossOfMetadata(t *testing.T) {
 			all["tenant/"+name] = []census.Sighting{{Namespace: "tenant", Container: name, At: made}}
 		}
 		s.board.Replace(census.Runtime, all, nil)
-		if err := s.i.Shown(ctx, id); err != nil {
+		if err := s.i.CheckContainers(ctx, id); err != nil {
 			s.Fatal(err)
 		}
 	}

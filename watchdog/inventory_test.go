@@ -51,7 +51,7 @@ func TestABridgeThatCannotBeReadHoldsUpItsOwnReleasesOnly(t *testing.T) {
 		settled++
 		return census.NewAddrErrors(map[netip.Addr]error{of[1].Addr: errBroken})
 	}
-	w.cfg.Ports = forgetfulBut{addr: of[2].Addr}
+	w.cfg.Kernel = forgetfulBut{addr: of[2].Addr}
 	w.confirm(ctx, batch)
 	for i, want := range []ipam.State{ipam.Cooling, ipam.Releasing, ipam.Releasing} {
 		if l, _ := book.At(of[i].Addr); l == nil || l.State != want {

@@ -41,7 +41,7 @@ func TestF11ABridgeThatHangsHoldsUpNoRelease(t *testing.T) {
 	news := make(chan (<-chan struct{}), 1)
 	news <- moved
 	w, book, _ := newWatchdog(t, func(c *Config) {
-		c.Ports = ports
+		c.Kernel = ports
 		c.PortsChanged = func() <-chan struct{} {
 			select {
 			case once := <-news:
@@ -104,7 +104,7 @@ func TestF11ADiskThatHangsHoldsUpNoPass(t *testing.T) {
 	go func() { done <- i.Meet(ctx, "other") }()
 	<-book.asked
 	answered := make(chan error, 1)
-	go func() { answered <- i.Changed() }()
+	go func() { answered <- i.Err() }()
 	select {
 	case err := <-answered:
 		if err != nil {

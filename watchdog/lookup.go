@@ -31,18 +31,18 @@ func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, 
 		}
 	}
 	host, netns := x.Plumbing(l)
-	inode := x.LastKnown(l, ipam.Now().BootID).Inode
-	if f.plugged, f.portErr = w.cfg.Ports.Plugged(ctx, host, w.plumbed.since(l), netns, inode); len(f.plugged) == 0 && f.portErr == nil {
-		f.left, f.portErr = trace(ctx, w.cfg.Ports, l, x)
+	inode := x.LastKnown(l, w.cfg.Now().BootID).Inode
+	if f.plugged, f.portErr = w.cfg.Kernel.Plugged(ctx, host, w.plumbed.since(l), netns, inode); len(f.plugged) == 0 && f.portErr == nil {
+		f.trace, f.portErr = trace(ctx, &w.cfg, l, x)
 	}
 	f.ports = true
 	return f
 }
 
 // trace asks the kernel what is left of a lease's sandbox.
-func trace(ctx context.Context, ports Ports, l *ipam.Lease, x *workload.Leases) (workload.Trace, error) {
-	at := x.LastKnown(l, ipam.Now().BootID)
-	left, err := ports.Remains(ctx, at, l.Covers)
+func trace(ctx context.Context, cfg *Config, l *ipam.Lease, x *workload.Leases) (workload.Trace, error) {
+	at := x.LastKnown(l, cfg.Now().BootID)
+	left, err := cfg.Kernel.Remains(ctx, at, l.Covers)
 	return workload.Trace{Lease: l, At: at, Remains: left, Leases: x}, err
 }
 
@@ -88,7 +88,8 @@ func (w *Watchdog) askClaims(ctx context.Context, a *attempt) {
 }
 
 // ignores reports whether a sighting blocks no release: it is of a record without a task that carries
-// the sandbox's name alone, and askClaims has noted it, or the grace is over.
+// the sandbox's name alone, and askClaims has noted it, or the grace is over. Its address is quarantined all the
+// same, with [ReasonClaimed]: a container may be started from the record.
 func (a *attempt) ignores(s census.Sighting) bool {
 	c := Container{Namespace: s.Namespace, ID: s.Container}
 	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
@@ -113,8 +114,8 @@ func (f *facts) add(l *ipam.Lease, x *workload.Leases, in inventory, wire census
 
 // besideOf says what has the lease's address in a namespace that no witness reads. It is asked after the
 // board: what is unplugged in between is found by the one or by the other.
-func besideOf(ctx context.Context, ports Ports, l *ipam.Lease) []obstacle {
-	at, err := ports.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: true, MAC: l.MAC})
+func besideOf(ctx context.Context, kernel Kernel, l *ipam.Lease) []obstacle {
+	at, err := kernel.Beside(ctx, census.Sought{Has: l.Covers, Sandbox: true, MAC: l.MAC})
 	for _, says := range at {
 		return []obstacle{obstruct(KindSighting, "%s", says)}
 	}

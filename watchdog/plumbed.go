@@ -17,17 +17,17 @@ import (
 // It is kept in memory, as the bridge keeps the former names of ports.
 type plumbed struct {
 	mu     sync.Mutex
-	leases map[string]plumbing // by id
+	leases map[string]hostSince // by id
 }
 
-// A plumbing is since when a lease records a host interface.
-type plumbing struct {
+// A hostSince is since when a lease records a host interface.
+type hostSince struct {
 	host string
 	at   time.Time
 }
 
 // note records that a bind which began at a time gave a lease its host interface. Of
-// two at the same time the first counts.
+// two that are under way at once, the one that began first counts.
 func (p *plumbed) note(before, l *ipam.Lease, began time.Time) {
 	if before == nil || l.HostInterface == "" || before.HostInterface == l.HostInterface {
 		return
@@ -38,9 +38,9 @@ func (p *plumbed) note(before, l *ipam.Lease, began time.Time) {
 		return
 	}
 	if p.leases == nil {
-		p.leases = make(map[string]plumbing)
+		p.leases = make(map[string]hostSince)
 	}
-	p.leases[l.ID] = plumbing{l.HostInterface, began}
+	p.leases[l.ID] = hostSince{l.HostInterface, began}
 }
 
 // since is when a lease began to record the host interface that it records, or
@@ -67,5 +67,5 @@ func (p *plumbed) keep(rows []*ipam.Lease) {
 	for _, l := range rows {
 		there[l.ID] = true
 	}
-	maps.DeleteFunc(p.leases, func(id string, _ plumbing) bool { return !there[id] })
+	maps.DeleteFunc(p.leases, func(id string, _ hostSince) bool { return !there[id] })
 }

@@ -17,13 +17,13 @@ var errNoRuntime = errors.New("no runtime is configured")
 // Gone reports that the workload of a lease has ended. Of a lease with containers, none of them has
 // a record or a task in the runtime. Of a lease that the kernel alone shows, the link and the namespace that it
 // recorded in this boot do not exist any more. Of any other lease it is false.
-// x are all leases. An error means that one of these could not be looked up.
+// x are all leases. An error means that a container or the kernel could not be asked.
 func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) (bool, error) {
 	if len(l.Containers) == 0 {
 		if !workload.ByKernelAlone(l) || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 			return false, nil
 		}
-		left, err := trace(ctx, w.cfg.Ports, l, x)
+		left, err := trace(ctx, &w.cfg, l, x)
 		return err == nil && left.Ended(), err
 	}
 	if w.cfg.Runtime == nil {
@@ -49,14 +49,14 @@ func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) 
 // because the release was forced. What cannot be looked at is an error.
 func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
 	rows, _ := w.cfg.Book.Leases()
-	left, err := trace(ctx, w.cfg.Ports, l, workload.NewLeases(rows))
+	left, err := trace(ctx, &w.cfg, l, workload.NewLeases(rows))
 	if err != nil {
 		return "", err
 	}
 	if says := left.Left(); says != "" {
 		return says, nil
 	}
-	for _, found := range besideOf(ctx, w.cfg.Ports, l) {
+	for _, found := range besideOf(ctx, w.cfg.Kernel, l) {
 		return found.Detail, nil
 	}
 	return "", nil
@@ -68,9 +68,9 @@ func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
 // the lease is not at l.Rev any more, released is false and why says what it is. Run
 // confirms the release then.
 //
-// The runtime's list is read after the owner has answered: an answer takes its
-// time, and a container that is made in the meantime claims no address before
-// it has a label for it.
+// The runtime's list is read after the owner has answered, which takes time: a container
+// that was made in the meantime may have no address label yet, so that only its name or
+// its lease label shows it.
 //
 // The error is the book's, when it could not record the release.
 func (w *Watchdog) Reap(ctx context.Context, l *ipam.Lease, reason string) (released bool, why string, err error) {
@@ -82,10 +82,10 @@ func (w *Watchdog) Reap(ctx context.Context, l *ipam.Lease, reason string) (rele
 	f := w.look(ctx, l, nil, reassigned, x)
 	found := obstacles(l, f, false)
 	if len(found) == 0 {
-		found = neverSeen(l, f.left, w.cfg.Now().BootID)
+		found = neverSeen(l, f.trace, w.cfg.Now().BootID)
 	}
 	if len(found) == 0 && w.cfg.Owner == nil {
-		found = w.unplugged(ctx, l, f.left)
+		found = w.unplugged(ctx, l, f.trace)
 	}
 	if len(found) == 0 {
 		found = w.askOwner(ctx, l.Sandbox)
@@ -96,12 +96,12 @@ func (w *Watchdog) Reap(ctx context.Context, l *ipam.Lease, reason string) (rele
 		found = obstacles(l, f, true)
 	}
 	if len(found) == 0 {
-		found = besideOf(ctx, w.cfg.Ports, l)
+		found = besideOf(ctx, w.cfg.Kernel, l)
 	}
 	if len(found) > 0 {
 		return false, found[0].Detail, nil
 	}
-	who := ipam.Who{Actor: ipam.ByReconciler, Reason: reason}
+	who := ipam.Who{Actor: ipam.ByReconciler, Reason: reason} // a pass found it absent; a reserved lease only the watchdog may free, see ipam/moves.go
 	belong := belonging(l, x)
 	_, err = w.cfg.Book.ReleaseAt(ctx, who, l.ID, l.Rev, w.unawaited(l, w.unseen(l, belong)))
 	return w.outcome(l, belong, err)
@@ -121,13 +121,13 @@ func neverSeen(l *ipam.Lease, left workload.Trace, boot string) []obstacle {
 // until then the link is all that shows such a sandbox. The link of a sandbox that has ended is gone with it. A tap
 // may outlive its virtual machine: that only the owner oracle knows, and where there is one this is not asked.
 func (w *Watchdog) unplugged(ctx context.Context, l *ipam.Lease, left workload.Trace) []obstacle {
-	if len(l.Containers) > 0 || !l.Plug.OfBoot(ipam.Now().BootID) {
+	if len(l.Containers) > 0 || !l.Plug.OfBoot(w.cfg.Now().BootID) {
 		return nil
 	}
 	var err error
 	says := left.Unplugged()
 	if says == "" && left.At.Link != 0 && (left.Remains.Link == nil || left.Remains.Link.Name != l.HostInterface) {
-		says, err = w.cfg.Ports.Moved(ctx, left.At.Link, l.HostInterface)
+		says, err = w.cfg.Kernel.Moved(ctx, left.At.Link, l.HostInterface)
 	}
 	switch {
 	case err != nil:
@@ -149,7 +149,7 @@ func (w *Watchdog) Expire(ctx context.Context, l *ipam.Lease, reason string) (re
 	defer cancel()
 	found := w.askOwner(ctx, l.Sandbox)
 	if len(found) == 0 {
-		if _, found, err = w.withdraw(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, ipam.ErrCools) {
+		if _, found, err = w.freeUnbound(ctx, w.who(reason), l); errors.Is(err, errWasSeen) || errors.Is(err, ipam.ErrCools) {
 			_, err = w.cfg.Book.ReleaseAt(ctx, w.who(reason), l.ID, l.Rev, w.unseen(l, w.aboutToUse(l)))
 		}
 	}
@@ -164,7 +164,7 @@ func (w *Watchdog) outcome(l *ipam.Lease, belong func(*containerIndex) []Contain
 	switch {
 	case err == nil:
 		return true, "", nil
-	case errors.Is(err, errNotUnseen):
+	case errors.Is(err, errStillSeen):
 		return false, w.seenAgain(l, belong)[0].Detail, nil
 	case errors.Is(err, ErrAwaited):
 		return false, ofAnswer().Detail, nil

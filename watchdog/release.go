@@ -33,14 +33,14 @@ func (w *Watchdog) Release(ctx context.Context, who ipam.Who, id, uid string, if
 		by := who
 		by.Actor = ipam.ByWatchdog
 		own, cancel := w.ownContext(ctx)
-		freed, _, err := w.withdraw(own, by, l)
+		freed, _, err := w.freeUnbound(own, by, l)
 		late := own.Err() != nil
 		cancel()
 		switch {
 		case freed != nil:
 			w.answers.end(id)
 			return freed, nil, nil
-		case err != nil && !late && !errors.Is(err, errNotUnseen) && !errors.Is(err, errWasSeen) && !errors.Is(err, ipam.ErrCools) && !moved(err):
+		case err != nil && !late && !errors.Is(err, errStillSeen) && !errors.Is(err, errWasSeen) && !errors.Is(err, ipam.ErrCools) && !moved(err):
 			return nil, nil, err
 		}
 	}
@@ -87,9 +87,8 @@ func (w *Watchdog) waitForAttempt(ctx context.Context, l *ipam.Lease) *ipam.Leas
 	return l
 }
 
-// lasting reports that something stands in the way which more than the next
-// event is needed for. A container's record is gone a moment before its
-// witness has read it.
+// lasting reports that not only the runtime witness stands in the way, whose next event
+// may end that: a container's record is gone a moment before its witness has read it.
 func lasting(found []obstacle) bool {
 	return slices.ContainsFunc(found, func(o obstacle) bool {
 		return o.Kind == KindSilent || o.witness != census.Runtime

@@ -29,7 +29,7 @@ func newWatchdog(t *testing.T, change ...func(*Config)) (*Watchdog, *netdb.Book,
 	board.Replace(census.Netns, nil, nil)
 	board.Replace(census.Runtime, nil, nil)
 	cfg := Config{
-		Book: book, Board: board, Ports: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
+		Book: book, Board: board, Kernel: noPorts{}, PortsChanged: func() <-chan struct{} { return nil },
 		Settle:       func(context.Context, ...netip.Addr) error { return nil },
 		ReleasingMax: time.Hour, Timeout: time.Minute, Parallel: 4,
 		Now: ipam.Now,
@@ -137,8 +137,8 @@ func TestReleaseFreesOnlyWhatIsCertain(t *testing.T) {
 		"never bound, news cannot be read": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) {
 			w.cfg.Settle = func(context.Context, ...netip.Addr) error { return errBroken }
 		}, ipam.Releasing, "unconfirmed"},
-		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Ports = usedPorts{} }, ipam.Releasing, "unconfirmed"},
-		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Ports = stubbornPorts{} },
+		"never bound, and it was on the wire": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Kernel = usedPorts{} }, ipam.Releasing, "unconfirmed"},
+		"never bound, and the kernel keeps its entries": {false, func(w *Watchdog, _ *census.Board, _ *ipam.Lease) { w.cfg.Kernel = stubbornPorts{} },
 			ipam.Releasing, "unconfirmed"},
 		"never bound, a container without an address carries its owner's name": {false, func(_ *Watchdog, b *census.Board, l *ipam.Lease) {
 			b.ReplaceScope(census.Runtime, "default/c1", []census.Sighting{{Namespace: "default", Container: "c1", Sandbox: l.Sandbox}})

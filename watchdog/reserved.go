@@ -14,32 +14,32 @@ import (
 // may have been: it has to cool before it is given again.
 var errWasSeen = errors.New("a witness saw the address since it was handed out")
 
-// withdraw ends a lease that was handed out and never bound. Its address is free at once if nothing can
+// freeUnbound ends a lease that was handed out and never bound. Its address is free at once if nothing can
 // know it: every witness has answered and none sees it, none has since it was handed out, and the
 // runtime lists no container that may be about to use it. found is what stands in the way of that.
 //
-// Two errors are not the book's: errWasSeen and errNotUnseen. errWasSeen and
+// Two errors are not the book's: errWasSeen and errStillSeen. errWasSeen and
 // ipam.ErrCools say that nothing is in the way now, but that the address has to cool.
-func (w *Watchdog) withdraw(ctx context.Context, who ipam.Who, l *ipam.Lease) (freed *ipam.Lease, found []obstacle, err error) {
+func (w *Watchdog) freeUnbound(ctx context.Context, who ipam.Who, l *ipam.Lease) (freed *ipam.Lease, found []obstacle, err error) {
 	in := w.sharedSurvey(ctx, workload.TieOf(l))
 	f := facts{runtime: w.cfg.Runtime != nil}
 	wire := workload.About(w.cfg.Board, l)
 	f.listed, f.listErr, f.newsErr, f.wire = in.listed, in.listErr, census.ErrorAbout(l.Addr, in.newsErr), &wire
 	f.list = w.aboutToUse(l)(in.there)
 	if found = append(ofList(f), ofWire(f)...); len(found) == 0 {
-		found = besideOf(ctx, w.cfg.Ports, l)
+		found = besideOf(ctx, w.cfg.Kernel, l)
 	}
 	if len(found) > 0 {
 		return nil, found, nil
 	}
-	if w.cfg.Ports.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {
+	if w.cfg.Kernel.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {
 		return nil, nil, errWasSeen
 	}
 	if l.Cut != "" {
 		return nil, nil, ipam.ErrCools
 	}
 	// Others on the bridge may have asked for it.
-	if err := w.cfg.Ports.Forget(ctx, l.Addr); err != nil {
+	if err := w.cfg.Kernel.Forget(ctx, l.Addr); err != nil {
 		return nil, []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
 	}
 	freed, err = w.cfg.Book.Expire(ctx, who, l.ID, l.Rev, w.unseen(l, w.aboutToUse(l)))

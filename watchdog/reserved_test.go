@@ -80,7 +80,7 @@ func TestReleaseOfAReservationAsksTheRuntime(t *testing.T) {
 
 // hookedPorts calls hook when everything was asked and found gone.
 type hookedPorts struct {
-	watchdog.Ports
+	watchdog.Kernel
 	hook func()
 }
 
@@ -88,7 +88,7 @@ func (h *hookedPorts) Forget(ctx context.Context, addrs ...netip.Addr) error {
 	if h.hook != nil {
 		h.hook()
 	}
-	return h.Ports.Forget(ctx, addrs...)
+	return h.Kernel.Forget(ctx, addrs...)
 }
 
 // P3. A container without an address is made after the runtime's list was read,
@@ -96,7 +96,7 @@ func (h *hookedPorts) Forget(ctx context.Context, addrs ...netip.Addr) error {
 // lease label or its owner label, of a release and of a reservation.
 func TestAContainerBetweenListAndCommit(t *testing.T) {
 	h := &hookedPorts{}
-	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2), func(c *watchdog.Config) { h.Ports, c.Ports = c.Ports, h })
+	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2), func(c *watchdog.Config) { h.Kernel, c.Kernel = c.Kernel, h })
 	for i, by := range []string{"id", "lease", "owner", "lease", "owner"} {
 		id := fmt.Sprint("c", i)
 		b := &sandbox{name: fmt.Sprint("s", i), lease: netdbtest.Reserve(t, s.book, fmt.Sprint("s", i))}

@@ -26,8 +26,8 @@ type Look struct {
 	Task  string // created, running, paused, stopped, unknown; "" when it has none
 }
 
-// A Runtime is what the watchdog asks of the container runtime;
-// *ctrd.Witness is one. Every call has a deadline of its own beside ctx, and
+// A Runtime is what the watchdog asks of the container runtime, and package orphans, which
+// alone lists and removes; *ctrd.Witness is one. Every call has a deadline of its own beside ctx, and
 // an error always means "not known".
 type Runtime interface {
 	// List reads the record of every container, in every namespace that is
@@ -60,8 +60,8 @@ type Runtime interface {
 	Delete(ctx context.Context, c Container) error
 }
 
-// Ports is what the watchdog asks of the kernel; *bridge.Bridge is one.
-type Ports interface {
+// A Kernel is what the watchdog asks of the kernel; *bridge.Group is one, and *bridge.Bridge.
+type Kernel interface {
 	// Plugged says what of a lease's recorded plumbing is still a port of the
 	// bridge: the host interface by its name, or by one that it had since it
 	// was recorded (zero: not known), and every port that leads into
@@ -87,7 +87,7 @@ type Ports interface {
 	SeenWithin(addr netip.Addr, d time.Duration) bool
 }
 
-// A Verdict is what the owner says about a sandbox.
+// A Verdict is what the owner oracle says about a sandbox.
 type Verdict int
 
 const (
@@ -96,14 +96,14 @@ const (
 	Gone
 )
 
-// An Owned is one row of the owner's list.
+// An Owned is one row of the oracle's list.
 type Owned struct {
 	Sandbox string
 	Verdict Verdict // Gone: the list itself says so
 }
 
-// An Owner is the sandbox runtime's own record of its sandboxes, if it has
-// one to ask; *owner.Client is one. Its list may lag; a look-up may not.
+// An Owner is the owner oracle: the sandbox runtime's own record of its sandboxes, if it
+// has one to ask; *owner.Client is one. Its list may lag; a look-up may not.
 type Owner interface {
 	List(ctx context.Context) ([]Owned, error)
 	Look(ctx context.Context, sandbox string) (Verdict, error)

@@ -74,7 +74,7 @@ func newSceneAt(t *testing.T, d *ctrdtest.Daemon, now func() ipam.Stamp, change 
 	t.Cleanup(func() { s.closed(s.runtime.Close()) })
 	s.read = &readBook{Book: s.book}
 	cfg := watchdog.Config{
-		Book: s.read, Board: s.board, Runtime: s.runtime, Ports: s.bridge, PortsChanged: s.bridge.Changed,
+		Book: s.read, Board: s.board, Runtime: s.runtime, Kernel: s.bridge, PortsChanged: s.bridge.Changed,
 		Settle: s.bridge.Settle, ReleasingMax: time.Hour, Timeout: soon, Parallel: 16,
 		Now: s.book.Now, Log: log,
 	}

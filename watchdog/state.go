@@ -50,7 +50,7 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	})
 	want := make(map[string]*ipam.Lease)
 	for _, l := range r.rows {
-		if l.State == ipam.Releasing || answers && r.index.containersGone(l, r.others) {
+		if l.State == ipam.Releasing || answers && r.index.containersGone(l, r.allLeases) {
 			want[l.ID] = l
 		}
 	}
@@ -68,9 +68,9 @@ func (r *reading) spend(began time.Time, took time.Duration) {
 	r.took = took
 }
 
-// others returns the leases that may have a workload, of the rows as they were
+// allLeases returns the leases that may have a workload, of the rows as they were
 // read.
-func (r *reading) others() *workload.Leases {
+func (r *reading) allLeases() *workload.Leases {
 	if r.leases == nil {
 		r.leases = workload.NewLeases(r.rows)
 	}
@@ -79,7 +79,7 @@ func (r *reading) others() *workload.Leases {
 
 // readPorts reads the names of the bridge's ports, unless they are as they were;
 // changes is how often they have changed. It waits for the bridge.
-func (r *reading) readPorts(of Ports, changes uint64) {
+func (r *reading) readPorts(of Kernel, changes uint64) {
 	if r.ports == nil || r.portsAt != changes {
 		r.ports, r.portsAt = of.PortNames(), changes
 	}
@@ -87,7 +87,7 @@ func (r *reading) readPorts(of Ports, changes uint64) {
 
 // stands reports that a container is there and is not another lease's.
 func (r *reading) stands(l *ipam.Lease, c Container) bool {
-	return r.index.there(c) && r.others().Judge(l, r.index.member(c).Record) != workload.Another
+	return r.index.there(c) && r.allLeases().Judge(l, r.index.member(c).Record) != workload.Another
 }
 
 // recordedIn says which containers any lease records.

@@ -10,8 +10,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// errNotUnseen keeps a lease from ending.
-var errNotUnseen = errors.New("not unseen")
+// errStillSeen keeps a lease from ending.
+var errStillSeen = errors.New("it may still be there")
 
 // A snapshot is the board's containers at one moment, kept until the board has
 // news: many are asked about in one commit.
@@ -52,19 +52,19 @@ func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Contain
 	return found
 }
 
-// unseen returns the check in the transaction that ends a lease: errNotUnseen while the board shows
+// unseen returns the check in the transaction that ends a lease: errStillSeen while the board shows
 // anything of it. A container that was made after the runtime's list was read is on the board by then, or
 // it is made after the lease has ended.
 func (w *Watchdog) unseen(l *ipam.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
-			return errNotUnseen
+			return errStillSeen
 		}
 		return nil
 	}
 }
 
-// seenAgain words errNotUnseen for a person.
+// seenAgain words errStillSeen for a person.
 func (w *Watchdog) seenAgain(l *ipam.Lease, belong func(*containerIndex) []Container) []obstacle {
 	if found := w.visible(l, belong); len(found) > 0 {
 		return found
@@ -87,7 +87,7 @@ func (a *attempt) belonging() func(*containerIndex) []Container {
 
 // ignored returns a function that says which of the containers in r block no release: those that
 // claim the lease by a label alone, have no task on the board, and either were noted by askClaims or, once
-// the grace is over, were found by no look-up. A container that is made after the grace is not looked up.
+// the grace is over, were found by no look-up: one that was found has been judged by it. A container that is made after the grace is not looked up.
 func (a *attempt) ignored(r, board *containerIndex) func(Container) bool {
 	return func(c Container) bool {
 		m := board.member(c)

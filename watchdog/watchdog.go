@@ -36,17 +36,17 @@ type Config struct {
 	Book    Book
 	Board   *census.Board
 	Runtime Runtime // nil: there is none, and a lease that records containers is never confirmed
-	Ports   Ports
+	Kernel  Kernel
 	// PortsChanged returns a channel that is closed when the bridge's set of
 	// ports changes.
 	PortsChanged func() <-chan struct{}
 	Owner        Owner // nil: there is none to ask
 	// Settle reads what the kernel has reported by now. Its error is about one address as census.ErrorAbout
-	// has it, and so is that of Ports.Forget: a bridge that cannot be read holds up no release on another.
+	// has it, and so is that of Kernel.Forget: a bridge that cannot be read, or be opened, is in the way of no release on another.
 	Settle func(ctx context.Context, about ...netip.Addr) error
 
-	// ReleasingMax is how long an address may stay on the wire after its
-	// workload was removed; then it is quarantined.
+	// ReleasingMax is how long an address may stay on the wire after its release;
+	// then it is quarantined.
 	ReleasingMax time.Duration
 	Timeout      time.Duration // of one attempt to confirm
 	Parallel     int           // attempts under way at once
@@ -64,8 +64,9 @@ type Config struct {
 // The order of locks: the holder of mu asks neither the book nor the bridge nor
 // the runtime, each of which may wait for a disk, the kernel or a process: a
 // bridge that hangs would hold up the answers to all releases. The book asks the
-// board and [awaiting] inside its transactions, so under their locks nothing else
-// is taken.
+// board, [snapshot] and [awaiting] inside its transactions, so under their locks nothing
+// is taken but the board's under that of snapshot. It may also be read itself there
+// ([Watchdog.aboutToUse]): readers of the book wait for no transaction.
 type Watchdog struct {
 	cfg      Config
 	wakeup   chan struct{} // one slot: Run shall look at what is due
@@ -96,7 +97,11 @@ func New(cfg Config) (*Watchdog, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	w := &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(broadcast.Pulse), tracks: make(map[string]*track)}
-	w.surveys = share.New(w.survey)
+	w.surveys = share.New(func(ctx context.Context, of []Tie) inventory { // for all, with a time of its own: the call that makes it may have little left
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(releaseAsk, cfg.Timeout))
+		defer cancel()
+		return w.survey(ctx, of)
+	})
 	return w, nil
 }
 
@@ -104,7 +109,7 @@ func (c *Config) check() error {
 	switch {
 	case c.Book == nil || c.Board == nil:
 		return errors.New("it needs a book and a board")
-	case c.Ports == nil || c.PortsChanged == nil || c.Settle == nil:
+	case c.Kernel == nil || c.PortsChanged == nil || c.Settle == nil:
 		return errors.New("it needs the bridge's ports, their changes and its news")
 	case c.Now == nil:
 		return errors.New("it needs to know the time")
@@ -127,10 +132,10 @@ const (
 	KindContainer   = "container"   // the runtime has its record
 	KindTask        = "task"        // the record is gone, the task is not
 	KindRuntime     = "runtime"     // the runtime could not be asked, or there is none to ask
-	KindPort        = "port"        // its plumbing is still a port of the bridge, or the kernel could not say
-	KindSighting    = "sighting"    // a witness sees the address
+	KindPort        = "port"        // its plumbing is still a port of the bridge, or there without being one, or the kernel could not say; or it was never seen on its bridge
+	KindSighting    = "sighting"    // a witness sees the address, or it is in a namespace that no witness reads
 	KindSilent      = "silent"      // a witness cannot answer
-	KindOwner       = "owner"       // its owner does not say that it is gone
+	KindOwner       = "owner"       // the owner oracle does not say that it is gone, or the owner of the lease has not bound it yet
 	KindUnconfirmed = "unconfirmed" // nothing is known to be in the way; the confirmation is still to come
 )
 

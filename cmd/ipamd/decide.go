@@ -28,7 +28,7 @@ type deciders struct {
 func (p *program) openWatchdog(context.Context) (err error) {
 	c := p.cfg.Watchdog
 	cfg := watchdog.Config{
-		Book: p.book, Board: p.board, Ports: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
+		Book: p.book, Board: p.board, Kernel: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
 	}

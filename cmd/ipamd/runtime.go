@@ -33,7 +33,7 @@ func (p *program) openRuntime(context.Context) (err error) {
 	p.runtime, err = ctrd.New(ctrd.Config{
 		Address: c.Address, Namespaces: c.Namespaces, Timeout: time.Duration(c.Timeout),
 		OwnerLabel: c.OwnerLabel, AddressLabel: c.AddressLabel, LeaseLabel: c.LeaseLabel, UIDLabel: c.UIDLabel,
-		Board: p.board, Log: p.log, Home: home, Met: p.instance.Meet, Has: p.instance.Has, Shown: p.instance.Shown,
+		Board: p.board, Log: p.log, Home: home, Met: p.instance.Meet, Has: p.instance.CheckNamespaces, Shown: p.instance.CheckContainers,
 	})
 	if err != nil {
 		return err

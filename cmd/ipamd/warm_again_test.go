@@ -16,7 +16,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// giver is what the daemon gives by, with other rules and another allocator.
+// oneCall is what the daemon gives by, with other rules and another allocator.
 func (w *world) oneCall(from binding.Allocator, rules binding.Rules) binding.OneCallAllocator {
 	p := w.program
 	return binding.OneCallAllocator{Allocator: from, Profile: w.program.slotProfile, Book: &binding.Book{Book: p.book, Kernel: p.bridge, Board: p.board,

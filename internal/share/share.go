@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Run is made by one of the calls that share it. It is safe for concurrent use.
+// A Run makes one run for all calls that wait for one. It is safe for concurrent use.
 type Run[T, R any] struct {
 	// Rest is how long the next run waits behind one that took so long; nil: not at all.
 	Rest func(took time.Duration) time.Duration
@@ -28,12 +28,13 @@ type round[T, R any] struct {
 	result R
 }
 
-// New returns a Run that makes do. One of its calls makes it for all, with its own ctx.
+// New returns a Run that calls do. One of the waiting calls calls it for all, with its own ctx: where the
+// others must not depend on how long that one waits, do detaches from it ([context.WithoutCancel]).
 func New[T, R any](do func(ctx context.Context, of []T) R) *Run[T, R] {
 	return &Run[T, R]{do: do, slot: make(chan struct{}, 1)}
 }
 
-// Do returns the result of a run about of that began after the call. A call that gives up
+// Do returns the result of a run that began after the call and that was given of. A call that gives up
 // waiting, with ctx's error, holds up no other; what it asks about is done by the others.
 func (r *Run[T, R]) Do(ctx context.Context, of T) (result R, err error) {
 	mine := r.join(of)
