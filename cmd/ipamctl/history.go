@@ -142,7 +142,7 @@ func (p *page) drawHoldings(all []holding.Holding) {
 		case !t.Until.IsZero():
 			until = p.clock(t.Until)
 			ended = term.Sentence(t.Why) + " by " + term.Word(t.By)
-		case !holding.Held(t.Now):
+		case !holding.Open(t.Now):
 			until = "earlier"
 		}
 		revisions := fmt.Sprint(t.First)

@@ -21,7 +21,7 @@ func TestLeasesAreNamedByTheirIDs(t *testing.T) {
 		{"show 10.8.64.2", "10.8.64.2 is an address", "ipamctl whois 10.8.64.2"},
 		{"release 0197f2c0", "a part of the ids of 8 leases", "ipamctl leases -o wide"},
 		{"history --lease 0197", "a part of the ids of 8 leases", "ipamctl leases -o wide"},
-		{"cancel " + id(2) + " --attempt 3", id(2) + " is a lease", "ipamctl cancel web-1 --attempt 3"},
+		{"cancel " + id(2) + " --attempt 3", id(2) + " is a lease", "ipamctl history --lease " + id(2)},
 	} {
 		w, s := runner().serve(t), &screen{}
 		if code := w.ctl(t, s, words(c.line)...); code != exitUsage {

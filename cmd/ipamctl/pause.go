@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -126,10 +127,11 @@ leases.`,
 			defer cancel()
 			req.UID = args[0]
 			if looksLikeLease(req.UID) { // most runtimes have such uids too
-				if l, err := ipamd.Lease(ctx, req.UID); err == nil {
+				l, err := ipamd.Lease(ctx, req.UID)
+				if errors.Is(err, client.ErrLeaseGone) || err == nil && l.Lease.UID != req.UID {
 					return usageError{
 						message: req.UID + " is a lease; cancel names a sandbox by its uid",
-						hint:    fmt.Sprintf("the attempts of its sandbox: ipamctl cancel %s --attempt %d", term.Word(l.Lease.UID), req.Attempt),
+						hint:    "whose lease it is: ipamctl history --lease " + req.UID,
 					}
 				}
 			}

@@ -156,7 +156,7 @@ func (r releasing) ids(ctx context.Context, c *ctl, ipamd *client.Client, args [
 		}
 		before := len(ids)
 		for _, l := range list.Leases {
-			if holding.Held(l.State) || l.State == api.Releasing {
+			if holding.Open(l.State) || l.State == api.Releasing {
 				ids = append(ids, l.ID)
 			}
 		}

@@ -14,7 +14,7 @@ type Holding struct {
 
 	From    time.Time // taken; zero: before the changes that are there
 	Until   time.Time // released; zero: held still, as far as the changes show
-	Why, By string    // it ended
+	Why, By string    // reason and actor of the end
 	Now     api.State // after the newest change
 	First   int64     // revision of the oldest change that is there
 	Last    int64     // and of the newest
@@ -28,7 +28,7 @@ func Read(changes []api.Change) []Holding {
 	latest := map[[2]string]int{} // by lease and address
 	for _, ch := range slices.Backward(changes) {
 		key := [2]string{ch.LeaseID, ch.Address}
-		taken := !Held(ch.From) && Held(ch.To)
+		taken := !Open(ch.From) && Open(ch.To)
 		at, known := latest[key]
 		switch {
 		case ch.Sandbox == "" && !known:
@@ -43,7 +43,7 @@ func Read(changes []api.Change) []Holding {
 		}
 		t := &out[at]
 		t.Now, t.Last = ch.To, ch.Revision
-		if Held(ch.From) && !Held(ch.To) {
+		if Open(ch.From) && !Open(ch.To) {
 			t.Until, t.Why, t.By = ch.At, ch.Reason, ch.Actor
 		}
 	}
@@ -51,7 +51,7 @@ func Read(changes []api.Change) []Holding {
 	return out
 }
 
-// Held reports whether a sandbox has the address to itself in a state.
-func Held(s api.State) bool {
+// Open reports whether a sandbox has the address to itself in a state.
+func Open(s api.State) bool {
 	return s == api.Reserved || s == api.Bound || s == api.Paused
 }
