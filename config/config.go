@@ -132,7 +132,7 @@ type Runtime struct {
 type Watchdog struct {
 	Timeout       Duration `toml:"timeout" comment:"Of one attempt to confirm a removal. An attempt that ends by it is made again."`
 	Parallel      int      `toml:"parallel" comment:"How many attempts run at once."`
-	ReleasingMax  Duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its workload was removed, before it is\nquarantined; and how long a release may stay unconfirmed before doctor reports it."`
+	ReleasingMax  Duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its release, before it is quarantined;\nand how long a release may stay unconfirmed before doctor reports it."`
 	RemoveOrphans bool     `toml:"remove_orphans" comment:"true: the containers of a sandbox that its owner calls gone are ended and deleted.\nfalse: they are only reported. Either needs [owner]."`
 	KillWait      Duration `toml:"kill_wait" comment:"How long an orphan has between SIGQUIT and SIGKILL."`
 }
