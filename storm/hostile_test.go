@@ -168,11 +168,14 @@ func (w *world) siege(r *rand.Rand) (stop func()) {
 		w.noPortIsAccused(message)
 	}
 	look()
-	stop = w.besiege(*seed+1, atOnce(), patience, 2*patience)
+	stop = w.besiege(*seed+1, atOnce(), siegeLasts, 2*siegeLasts)
 	w.rest(r, 2*time.Second, 3*time.Second)
 	look()
 	return stop
 }
+
+// siegeLasts is the shortest time that one of the attacks at once lasts, if none stops it.
+const siegeLasts = 2 * patience
 
 // least is how many sandboxes tell how long one waits.
 const least = 20
@@ -266,7 +269,7 @@ func (w *world) processesLive() {
 // have it, and then for the end of their releases.
 func (w *world) releasesEnd(of []life) {
 	w.t.Helper()
-	most := time.Minute // half of what a label alone would delay a release that nothing proves
+	most := siegeLasts / 2 // a label that delayed a release would stand for the whole siege
 	if *alone {
 		most = 10 * time.Second
 	}
