@@ -101,15 +101,15 @@ func (w *writer) refuse(from int) error {
 	return w.store.foreign()
 }
 
-// publish makes a durable batch visible to readers.
+// publish makes a durable batch visible to readers. Who sees it finds closed the channel that it took before:
+// a call that met a changed pool was refused, for its bridge, as long as the bridge seemed to follow all pools.
 func (w *writer) publish(took time.Duration) {
-	w.index.Apply(w.staged)
 	var touched stateSet
 	for i := range w.staged.Steps() {
 		touched |= touchedBy(&w.staged.Steps()[i])
 	}
 	w.times.add(took)
-	w.signal.send(touched)
+	w.index.Apply(w.staged, func() { w.signal.send(touched) })
 }
 
 // rollback takes a transaction back and returns why. The index has nothing of

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,4 +237,45 @@ func TestPagesPerCommit(t *testing.T) {
 			t.Errorf("%s writes %.2f pages a commit, more than %v", verb.name, mean, verb.most)
 		}
 	}
+}
+
+// Who reads a changed pool finds closed the channel that it took before, each time: by that channel calls know
+// that a bridge has yet to follow.
+func TestAChangeIsAnnouncedBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	b := Open(t)
+	spec := ipam.PoolSpec{Name: "default", Prefix: netip.MustParsePrefix("10.8.64.0/24"), Bridge: "rt0"}
+	generation := func() int64 {
+		if all := b.Pools(); len(all) > 0 {
+			return all[0].Generation
+		}
+		return 0
+	}
+	var over atomic.Bool
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for !over.Load() {
+				changed, was := b.PoolsChanged(), generation()
+				for generation() == was && !over.Load() {
+				}
+				select {
+				case <-changed:
+				default:
+					if !over.Load() {
+						t.Error("a pool has changed, and the channel from before is open")
+						over.Store(true)
+					}
+				}
+			}
+		})
+	}
+	for i := 0; i < 1000 && !over.Load(); i++ {
+		spec.Gateway = netip.AddrFrom4([4]byte{10, 8, 64, byte(1 + i%200)})
+		if _, err := b.EnsurePool(t.Context(), Who(ipam.ByOperator, "pool_changed"), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over.Store(true)
+	readers.Wait()
 }

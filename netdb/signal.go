@@ -9,9 +9,10 @@ import (
 )
 
 // A signal is a broadcast without a payload: look again. A subscriber to some states
-// only is not woken by a commit that touches none of them, and a commit without
-// waiters wakes no goroutine: each processor that is woken behind every commit is taken
-// from the next one. Its zero value works.
+// only is not woken by a commit that touches none of them. A channel that was taken before
+// a commit is closed before anybody can read that commit. A commit without waiters wakes no
+// goroutine: each processor that is woken behind every commit is taken from the next one.
+// Its zero value works.
 type signal struct {
 	mu      sync.Mutex
 	waiting map[stateSet]chan struct{} // closed and dropped by the next that touches one of the states

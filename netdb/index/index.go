@@ -75,9 +75,10 @@ func (x *Index) Preview(fn func(*View)) {
 	fn(&View{committed: x.tables, rev: x.tables.rev})
 }
 
-// Apply makes the steps of a batch, which is durable by then, visible to readers, all at once. After
-// a panic the index may have some of the steps, and has to be built anew.
-func (x *Index) Apply(b *Batch) {
+// Apply makes the steps of a batch, which is durable by then, visible to readers, all at once. It calls
+// announce, which must not read the index, before any of them can see the batch. After a panic the index may
+// have some of the steps, and has to be built anew.
+func (x *Index) Apply(b *Batch, announce func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i := range b.steps {
@@ -85,6 +86,7 @@ func (x *Index) Apply(b *Batch) {
 		x.tables.applyStep(&b.steps[i])
 	}
 	x.tables.rev = b.rev
+	announce()
 }
 
 // Replace takes over the rows of an index that was just built. What is offered to callers stays

@@ -143,7 +143,7 @@ func (b *memoryBook) commit(x *Index, batch *Batch) {
 		}
 	}
 	b.compare(x) // of what is staged nothing shows
-	x.Apply(batch)
+	x.Apply(batch, func() {})
 	b.rows, b.freed, b.revs = staged, freed, revs
 }
 
