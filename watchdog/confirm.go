@@ -185,7 +185,7 @@ const (
 	reasonRemoved   = "removed"           // without a call of Release
 	ReasonStill     = "still_on_the_wire" // longer than ReleasingMax
 	// By another's container, or by frames of another; or by a record without a task that carries the sandbox's name
-	// alone. Whoever may write records can make such a record, so no release waits for its end.
+	// alone. Anyone who may write records can make such a record, so no release waits for its end.
 	ReasonClaimed = "claimed_by_another"
 )
 

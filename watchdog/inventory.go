@@ -33,7 +33,8 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 }
 
 // sharedSurvey is a survey that began after the call, shared with calls at the same
-// time.
+// time. It ends by the deadline of the call that makes it, which has to be answered: for the
+// others a survey that ended so could not be made, and their leases are released to be confirmed.
 func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	in, err := w.surveys.Do(ctx, of)
 	if err != nil {

@@ -97,11 +97,7 @@ func New(cfg Config) (*Watchdog, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	w := &Watchdog{cfg: cfg, wakeup: make(chan struct{}, 1), pulse: make(broadcast.Pulse), tracks: make(map[string]*track)}
-	w.surveys = share.New(func(ctx context.Context, of []Tie) inventory { // for all, with a time of its own: the call that makes it may have little left
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(releaseAsk, cfg.Timeout))
-		defer cancel()
-		return w.survey(ctx, of)
-	})
+	w.surveys = share.New(w.survey)
 	return w, nil
 }
 
