@@ -25,7 +25,7 @@ type News struct {
 }
 
 // A Watch reports what happens to nftables in one namespace, beginning at its Open.
-type Watch struct{ c *netlink.Conn }
+type Watch struct{ c Inbox }
 
 // OpenWatch subscribes to the kernel's news in the namespace of the calling thread.
 func OpenWatch() (*Watch, error) {
@@ -39,28 +39,24 @@ func OpenWatch() (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the news of nftables: %w", err)
 	}
-	return &Watch{c}, nil
+	return &Watch{Inbox{Conn: c}}, nil
 }
 
 // Close ends a Run that is under way.
 func (w *Watch) Close() error { return w.c.Close() }
 
 // Run calls each for every transaction, in order, until ctx ends. The kernel drops news
-// that it has no room for, says so once, and goes on: each is called with Lost then, and
+// that it has no room for: once that is over each is called with Lost, and
 // a follower of a table reads it again.
 func (w *Watch) Run(ctx context.Context, each func(News)) error {
 	defer context.AfterFunc(ctx, func() { _ = w.c.Close() })()
 	n := News{Tables: map[string]bool{}}
 	for {
-		msgs, err := w.c.Receive()
-		switch {
-		case ctx.Err() != nil:
+		msgs, lost, err := w.c.Next()
+		if ctx.Err() != nil {
 			return nil
-		case errors.Is(err, unix.ENOBUFS):
-			n = News{Tables: map[string]bool{}}
-			each(News{Lost: true})
-			continue
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("read the news of nftables: %w", err)
 		}
 		for _, m := range msgs {
@@ -87,6 +83,10 @@ func (w *Watch) Run(ctx context.Context, each func(News)) error {
 			}
 			each(n)
 			n = News{Tables: map[string]bool{}}
+		}
+		if lost {
+			n = News{Tables: map[string]bool{}}
+			each(News{Lost: true})
 		}
 	}
 }

@@ -2,11 +2,12 @@ package catch
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/nft"
 )
 
 // Of linux/netfilter/nfnetlink_log.h.
@@ -23,7 +24,7 @@ const (
 )
 
 // A reader receives what the kernel copies to a group of nflog.
-type reader struct{ conn *netlink.Conn }
+type reader struct{ conn nft.Inbox }
 
 // listen binds the group in the network namespace of the calling thread.
 func listen(group uint16) (*reader, error) {
@@ -49,15 +50,12 @@ func listen(group uint16) (*reader, error) {
 			return nil, fmt.Errorf("bind group %d of nflog: %w", group, err)
 		}
 	}
-	return &reader{c}, nil
+	return &reader{nft.Inbox{Conn: c}}, nil
 }
 
-// next waits for packets. overrun means that some were lost: the kernel's buffer was full.
+// next waits for packets. overrun means that some were lost, see [nft.Inbox.Next].
 func (r *reader) next() (frames [][]byte, overrun bool, err error) {
-	messages, err := r.conn.Receive()
-	if errors.Is(err, unix.ENOBUFS) {
-		return nil, true, nil
-	}
+	messages, overrun, err := r.conn.Next()
 	if err != nil {
 		return nil, false, err
 	}
@@ -66,7 +64,7 @@ func (r *reader) next() (frames [][]byte, overrun bool, err error) {
 			frames = append(frames, payload(m.Data))
 		}
 	}
-	return frames, false, nil
+	return frames, overrun, nil
 }
 
 // payload is the packet in a message; nil when there is none that can be read.
