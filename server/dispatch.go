@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/server/admission"
 )
@@ -76,7 +77,7 @@ func (s *Server) serve(c *call, h handler) {
 		p := recover()
 		if p != nil && p != http.ErrAbortHandler {
 			with, stack := p, debug.Stack()
-			if of, is := p.(*admission.Panic); is {
+			if of, is := p.(*share.Panic); is {
 				with, stack = of.With, of.Stack
 			}
 			s.cfg.Log.Error("a call panicked", "verb", c.end.Verb, "panic", with, "stack", string(stack))

@@ -33,8 +33,9 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 }
 
 // sharedSurvey is a survey that began after the call, shared with calls at the same
-// time. It ends by the deadline of the call that makes it, which has to be answered: for the
-// others a survey that ended so could not be made, and their leases are released to be confirmed.
+// time. A call whose time is over before it ends goes on without, and its lease is
+// released to be confirmed. It lasts as long as a call waits for it: where the runtime hangs, that
+// of a reservation that expires is the longest.
 func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	in, err := w.surveys.Do(ctx, of)
 	if err != nil {

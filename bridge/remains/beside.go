@@ -84,10 +84,9 @@ func (m *Machine) Beside(ctx context.Context, watched Watch, sought census.Sough
 
 // readBeside lists the addresses in each namespace that the kernel has an id for, but for those
 // that witnesses read. Of one that does not stand still, or has more than [mostInside] addresses,
-// it has those that could be listed: a guest off the bridge may not hold up the end of others. The
-// caller whose call makes it may give up, and the others have their answer.
+// it has those that could be listed: a guest off the bridge may not hold up the end of others.
 func (m *Machine) readBeside(ctx context.Context, of []Watch) (found beside) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), besideWithin)
+	ctx, cancel := context.WithTimeout(ctx, besideWithin)
 	defer cancel()
 	watched, err := of[0](ctx)
 	if err != nil {

@@ -3,8 +3,6 @@ package admission
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/share"
@@ -18,41 +16,20 @@ const maxRest = time.Second
 // began before it asked. Between two readings there is as much time as the last one
 // took, so that endless asking takes half of one processor at the most.
 type Shared struct {
-	readings *share.Run[context.Context, reading] // a call's context is what it asks about
+	readings *share.Run[struct{}, reading]
 }
 
 // A reading is what callers wait for.
 type reading struct {
-	body     []byte
-	err      error
-	panicked *Panic
-}
-
-// A Panic is a panic of a reading, as it goes on in a caller.
-type Panic struct {
-	With  any
-	Stack []byte
+	body []byte
+	err  error
 }
 
 // NewShared makes one; each reading ends within timeout, and with the last of its callers.
 func NewShared(timeout time.Duration, read func(context.Context) ([]byte, error)) *Shared {
-	s := &Shared{share.New(func(_ context.Context, callers []context.Context) (r reading) {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	s := &Shared{share.New(func(ctx context.Context, _ []struct{}) (r reading) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		var waiting atomic.Int64
-		waiting.Store(int64(len(callers)))
-		for _, caller := range callers {
-			defer context.AfterFunc(caller, func() {
-				if waiting.Add(-1) == 0 {
-					cancel()
-				}
-			})()
-		}
-		defer func() {
-			if p := recover(); p != nil { // for all callers, and not only for the one that makes it
-				r.panicked = &Panic{p, debug.Stack()}
-			}
-		}()
 		r.body, r.err = read(ctx)
 		return r
 	})}
@@ -61,14 +38,11 @@ func NewShared(timeout time.Duration, read func(context.Context) ([]byte, error)
 }
 
 // Join returns the next reading. The bytes are shared. A reading that panics panics with a
-// *[Panic] in each of its callers.
+// *[share.Panic] in each of its callers.
 func (s *Shared) Join(ctx context.Context) ([]byte, error) {
-	r, err := s.readings.Do(ctx, ctx)
+	r, err := s.readings.Do(ctx, struct{}{})
 	if err != nil {
 		return nil, fmt.Errorf("wait for a reading: %w", context.Cause(ctx))
-	}
-	if r.panicked != nil {
-		panic(r.panicked)
 	}
 	return r.body, r.err
 }
