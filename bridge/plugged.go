@@ -124,7 +124,7 @@ func (b *Bridge) recall(ctx context.Context, hostInterface string, since time.Ti
 			case id != rtnl.NoNetns && p.link.Behind == id:
 				out = append(out, census.Plugged{Port: p.link.Name, Bridge: b.cfg.Name, Netns: netns})
 			case hostInterface != "" && p.had(hostInterface, since):
-				out = append(out, census.Plugged{Port: p.link.Name, Former: hostInterface, Bridge: b.cfg.Name})
+				out = append(out, census.Plugged{Port: p.link.Name, RenamedFrom: hostInterface, Bridge: b.cfg.Name})
 			}
 		}
 		return nil

@@ -4,16 +4,16 @@ import "fmt"
 
 // Plugged is a port of a bridge that belongs to a lease's plumbing.
 type Plugged struct {
-	Port   string
-	Former string // the name that it was asked about by and has no more; "" when it has it
-	Bridge string
-	Netns  string // the path of the namespace that it leads into, where it was found by that
+	Port        string
+	RenamedFrom string // the name that it was asked about by; "" when it has that still
+	Bridge      string
+	Netns       string // the path of the namespace that it leads into, where it was found by that
 }
 
 func (p Plugged) String() string {
 	switch {
-	case p.Former != "":
-		return fmt.Sprintf("%s, which was %s, is a port of %s", p.Port, p.Former, p.Bridge)
+	case p.RenamedFrom != "":
+		return fmt.Sprintf("%s, which was %s, is a port of %s", p.Port, p.RenamedFrom, p.Bridge)
 	case p.Netns != "":
 		return fmt.Sprintf("%s is a port of %s and leads into %s", p.Port, p.Bridge, p.Netns)
 	}

@@ -92,9 +92,9 @@ type Keeper struct {
 	mark    nft.Element
 	made    bool // by this process, once
 	writes  int  // of the kernel's table, by us
-	refused counter
+	refused refusals
 
-	status condition
+	status trouble
 }
 
 // Open checks that the kernel has what our table needs, and subscribes to its news in the
@@ -116,8 +116,8 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 		return nil, errors.Join(err, look.Close(), conn.Close())
 	}
 	k := &Keeper{cfg: cfg, conn: conn, look: look, watch: watch, started: make(chan struct{}), kick: make(chan struct{}, 1), news: make(chan struct{}, 1), bound: make(chan struct{}, 1),
-		desired: newDesired(cfg.Policy), status: condition{log: cfg.Log}}
-	k.refused = counter{conn: conn, counts: counts{}, came: k.came}
+		desired: newDesired(cfg.Policy), status: trouble{log: cfg.Log}}
+	k.refused = refusals{conn: conn, counts: counts{}, came: k.came}
 	return k, nil
 }
 

@@ -30,9 +30,9 @@ func (k *Keeper) Status() Status {
 	return s
 }
 
-// A condition is why the rules do not hold, and what others did to them. It is safe for concurrent
+// trouble is why the rules do not hold, and what others did to them. It is safe for concurrent
 // use.
-type condition struct {
+type trouble struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -43,7 +43,7 @@ type condition struct {
 }
 
 // count adds changes by other programs, and repairs of them.
-func (c *condition) count(foreign, repairs uint64) {
+func (c *trouble) count(foreign, repairs uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.foreign += foreign
@@ -51,7 +51,7 @@ func (c *condition) count(foreign, repairs uint64) {
 }
 
 // note keeps why the rules do not hold, and logs it once.
-func (c *condition) note(err error) {
+func (c *trouble) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
@@ -64,7 +64,7 @@ func (c *condition) note(err error) {
 }
 
 // noted wraps err in [ErrNotHeld] and notes it. A nil does not clear an earlier error.
-func (c *condition) noted(err error) error {
+func (c *trouble) noted(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
 		c.note(err)

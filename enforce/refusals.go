@@ -9,9 +9,9 @@ import (
 	"github.com/ipamd/ipamd/nft"
 )
 
-// A counter adds up what the kernel counted of each port and reason. It is used under the
+// refusals add up what the kernel counted of each port and reason. They are used under the
 // keeper's lock.
-type counter struct {
+type refusals struct {
 	conn   *nft.Conn
 	counts counts
 	begun  bool         // the kernel's counters were read once
@@ -39,7 +39,7 @@ func (c *count) beyond() (packets, bytes uint64) {
 }
 
 // keep takes in that the kernel's counters may begin anew: before a table is made.
-func (n *counter) keep(have *nft.Table) {
+func (n *refusals) keep(have *nft.Table) {
 	for key, c := range n.counts {
 		if have == nil || have.Set(key.reason.set()) == nil {
 			c.gone.Packets += c.now.Packets
@@ -50,7 +50,7 @@ func (n *counter) keep(have *nft.Table) {
 }
 
 // toNone adds to port 0 what was counted up to now: it is of no lease that the port has.
-func (n *counter) toNone(key countKey, c *count) {
+func (n *refusals) toNone(key countKey, c *count) {
 	packets, bytes := c.beyond()
 	to := countKey{0, key.reason}
 	if n.counts[to] == nil {
@@ -64,7 +64,7 @@ func (n *counter) toNone(key countKey, c *count) {
 }
 
 // forget adds what ports counted that are gone to port 0, and ends their counters.
-func (n *counter) forget(gone func(port int) bool) error {
+func (n *refusals) forget(gone func(port int) bool) error {
 	ends := map[Reason]*nft.Edit{}
 	for key, c := range n.counts {
 		if key.port == 0 || !gone(key.port) {
@@ -90,7 +90,7 @@ func (n *counter) forget(gone func(port int) bool) error {
 
 // read takes in the kernel's counters. The first reading is where counting begins: it is
 // not known whose packets those were.
-func (n *counter) read() error {
+func (n *refusals) read() error {
 	for _, r := range Reasons() {
 		list, err := n.conn.Counters(table, sets[r.set()])
 		if err != nil {
@@ -111,7 +111,7 @@ func (n *counter) read() error {
 }
 
 // readCame takes in those of the ports that came to another lease, whose counting begins there.
-func (n *counter) readCame() error {
+func (n *refusals) readCame() error {
 	if !n.begun || len(n.came) > mostOneByOne {
 		return n.read()
 	}
@@ -133,7 +133,7 @@ func (n *counter) readCame() error {
 // readPending reads the counters of ports that came to another lease, if there are any, after the rules are
 // written: what is refused from then on is that lease's. Run does it a moment after a bind, which does not wait
 // for it. What fails here the next reading does.
-func (n *counter) readPending() {
+func (n *refusals) readPending() {
 	if !n.begun || len(n.came) > 0 {
 		_ = n.readCame()
 	}
@@ -143,7 +143,7 @@ func (n *counter) readPending() {
 const mostOneByOne = 64
 
 // begin has what was counted up to now be of no lease, at the ports that came to another one.
-func (n *counter) begin() {
+func (n *refusals) begin() {
 	for port := range n.came {
 		for _, r := range Reasons() {
 			if c := n.counts[countKey{port, r}]; c != nil && port != 0 {
@@ -154,7 +154,7 @@ func (n *counter) begin() {
 	clear(n.came)
 }
 
-func (n *counter) take(r Reason, c nft.Counter) {
+func (n *refusals) take(r Reason, c nft.Counter) {
 	key := countKey{int(binary.NativeEndian.Uint32([]byte(c.Key))), r}
 	if n.counts[key] == nil {
 		n.counts[key] = &count{}
