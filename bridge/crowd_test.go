@@ -101,7 +101,7 @@ func TestF25DeadlineBesideAHeldLock(t *testing.T) {
 		"Settle":  func(ctx context.Context) error { return v.Settle(ctx, addr) },
 		"Refresh": v.Refresh,
 		"Probe":   func(ctx context.Context) error { return v.Probe(ctx, addr) },
-		"Forget":  func(ctx context.Context) error { return v.Forget(ctx, addr) },
+		"Forget":  func(ctx context.Context) error { return v.Forget(ctx, single(addr)) },
 		"Plugged": func(ctx context.Context) error {
 			_, err := v.Plugged(ctx, p.HostName, time.Time{}, "", 0)
 			return err

@@ -80,8 +80,8 @@ func (g *Group) MissedSince(t time.Time) (missed bool) {
 }
 
 // SeenWithin reports whether [Bridge.SeenWithin] does of any bridge.
-func (g *Group) SeenWithin(addr netip.Addr, d time.Duration) (seen bool) {
-	_ = g.each(func(b *Bridge) error { seen = seen || b.SeenWithin(addr, d); return nil })
+func (g *Group) SeenWithin(of netip.Prefix, d time.Duration) (seen bool) {
+	_ = g.each(func(b *Bridge) error { seen = seen || b.SeenWithin(of, d); return nil })
 	return seen
 }
 
@@ -153,10 +153,23 @@ func (g *Group) Home(ctx context.Context, pid uint32) (home census.Home, err err
 	return home, nil
 }
 
-// Forget is [Bridge.Forget] on the bridges that the addresses are on. The error says which addresses it is
-// about, as that of [Group.Settle] does. One on a bridge that is not open is among them: what its table has stays.
-func (g *Group) Forget(ctx context.Context, addrs ...netip.Addr) error {
-	return g.now.Load().ask(addrs, func(b *Bridge, of []netip.Addr) error { return b.Forget(ctx, of...) })
+// Forget is [Bridge.Forget] on the bridges that the prefixes are on. The error says which it is
+// about, by their first addresses, as that of [Group.Settle] does: no two of them have the same. One on a bridge that
+// is not open is among them: what its table has stays.
+func (g *Group) Forget(ctx context.Context, of ...netip.Prefix) error {
+	first := make([]netip.Addr, len(of))
+	byFirst := make(map[netip.Addr]netip.Prefix, len(of))
+	for i, p := range of {
+		first[i] = p.Addr()
+		byFirst[p.Addr()] = p
+	}
+	return g.now.Load().ask(first, func(b *Bridge, on []netip.Addr) error {
+		there := make([]netip.Prefix, len(on))
+		for i, a := range on {
+			there[i] = byFirst[a]
+		}
+		return b.Forget(ctx, there...)
+	})
 }
 
 // HasLink is [Bridge.HasLink].

@@ -196,17 +196,17 @@ func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
 	}
 	ours, theirs := netip.MustParseAddr("10.8.0.7"), netip.MustParseAddr("10.7.0.7")
 	ctx := context.Background()
-	if err := errors.Join(g.Ready("rt0", netip.MustParseAddr("10.8.0.1")), g.Settle(ctx), g.Settle(ctx, ours), g.Probe(ctx, ours), g.Forget(ctx, ours)); err != nil {
+	if err := errors.Join(g.Ready("rt0", netip.MustParseAddr("10.8.0.1")), g.Settle(ctx), g.Settle(ctx, ours), g.Probe(ctx, ours), g.Forget(ctx, single(ours))); err != nil {
 		t.Errorf("the bridge that is open: %v", err)
 	}
 	for what, err := range map[string]error{
-		"ready": g.Ready("br8", netip.MustParseAddr("10.7.0.1")), "settle": g.Settle(ctx, theirs), "probe": g.Probe(ctx, theirs), "forget": g.Forget(ctx, theirs),
+		"ready": g.Ready("br8", netip.MustParseAddr("10.7.0.1")), "settle": g.Settle(ctx, theirs), "probe": g.Probe(ctx, theirs), "forget": g.Forget(ctx, single(theirs)),
 	} {
 		if !errors.Is(err, ErrLocked) {
 			t.Errorf("%s, on the bridge of another process: %v", what, err)
 		}
 	}
-	for what, err := range map[string]error{"settle": g.Settle(ctx, ours, theirs), "forget": g.Forget(ctx, theirs, ours)} {
+	for what, err := range map[string]error{"settle": g.Settle(ctx, ours, theirs), "forget": g.Forget(ctx, single(theirs), single(ours))} {
 		if ofOurs, ofTheirs := census.ErrorAbout(ours, err), census.ErrorAbout(theirs, err); ofOurs != nil || !errors.Is(ofTheirs, ErrLocked) {
 			t.Errorf("%s, of both: %v of ours, %v of theirs", what, ofOurs, ofTheirs)
 		}

@@ -26,7 +26,7 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 		t.Helper()
 		setNeighbour(t, ns, "10.8.0.99", "02:aa:aa:aa:aa:01", netlink.NUD_REACHABLE)
 		v.expect("10.8.0.99", "neighbour")
-		if err := v.Forget(context.Background(), addr); err != nil {
+		if err := v.Forget(context.Background(), single(addr)); err != nil {
 			t.Fatal(err)
 		}
 		v.expect("10.8.0.99", "")
@@ -50,7 +50,7 @@ func TestForgetKeepsItsSockets(t *testing.T) {
 	ns.Exec("ip", "link", "del", "rt0")
 	ns.Bridge("rt0", "10.8.0.1/24")
 	setNeighbour(t, ns, "10.8.0.99", "02:aa:aa:aa:aa:01", netlink.NUD_REACHABLE)
-	if err := v.Forget(context.Background(), addr); !errors.Is(err, errUnread) { // before anything else looked
+	if err := v.Forget(context.Background(), single(addr)); !errors.Is(err, errUnread) { // before anything else looked
 		t.Error(err)
 	}
 	v.settle()

@@ -74,7 +74,7 @@ func FuzzNews(f *testing.F) {
 					break
 				}
 				a, err := rtnl.ParseAddress(body)
-				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.recent.after(addr.Unmap(), began) {
+				if addr := a.Prefix.Addr(); (err != nil || rtnl.Assignable(addr)) && !b.recent.after(single(addr.Unmap()), began) {
 					t.Fatalf("%v, %v, was there, and was not seen recently", addr, err)
 				}
 				ours := err != nil || a.Index == recordedBridge || rtnl.Assignable(a.Prefix.Addr())
@@ -93,7 +93,7 @@ func FuzzNews(f *testing.F) {
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) && !b.neighbour.stale(e.Addr):
 					t.Fatalf("the news of neighbour %v is passed over", e.Addr)
 				case err == nil && body[0] != unix.AF_BRIDGE && e.Index == recordedBridge && rtnl.Assignable(e.Addr) &&
-					e.State&unix.NUD_REACHABLE != 0 && !b.recent.after(e.Addr.Unmap(), began):
+					e.State&unix.NUD_REACHABLE != 0 && !b.recent.after(single(e.Addr.Unmap()), began):
 					t.Fatalf("neighbour %v was reachable, and was not seen recently", e.Addr)
 				case err == nil && body[0] == unix.AF_BRIDGE && e.MAC.String() == "02:00:00:00:00:01" && !b.neighbour.stale(recordedGuest):
 					t.Fatal("the news of where a neighbour's MAC is, is passed over")

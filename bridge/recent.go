@@ -44,23 +44,35 @@ func (l *recentlySeen) note(addr netip.Addr) {
 	l.now[addr.Unmap().WithZone("")] = at
 }
 
-// after reports whether an address was noted since from, or may have been.
-func (l *recentlySeen) after(addr netip.Addr, from time.Time) bool {
+// after reports whether an address of a prefix was noted since from, or may have been.
+func (l *recentlySeen) after(of netip.Prefix, from time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last, seen := l.now[addr]
-	if !seen {
-		last, seen = l.before[addr]
+	if from.Before(l.since) {
+		return true
 	}
-	return seen && !last.Before(from) || from.Before(l.since)
+	for _, seen := range []map[netip.Addr]time.Time{l.now, l.before} {
+		if of.IsSingleIP() {
+			if at, is := seen[of.Addr().Unmap().WithZone("")]; is && !at.Before(from) {
+				return true
+			}
+			continue
+		}
+		for addr, at := range seen {
+			if !at.Before(from) && of.Contains(addr) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// SeenWithin reports whether the bridge's witnesses saw an address within the
+// SeenWithin reports whether the bridge's witnesses saw an address of a prefix within the
 // time d before now, or may have: true also when they did not watch all that
 // time, as before they were opened, or while some of the kernel's news waits unread
 // or was lost. What the news was about is seen, though it was gone before it was
 // looked up. It says nothing of what they see now; that
 // is on the board. It reads memory, and is safe for concurrent use.
-func (b *Bridge) SeenWithin(addr netip.Addr, d time.Duration) bool {
-	return b.neighbour.more.Load() || b.recent.after(addr.Unmap().WithZone(""), time.Now().Add(-d))
+func (b *Bridge) SeenWithin(of netip.Prefix, d time.Duration) bool {
+	return b.neighbour.more.Load() || b.recent.after(of, time.Now().Add(-d))
 }

@@ -17,7 +17,7 @@ import (
 // seenSince is SeenWithin that names its moment: a duration that ends now begins
 // later the slower the machine is.
 func (v *view) seenSince(addr string, from time.Time) bool {
-	return v.recent.after(netip.MustParseAddr(addr), from)
+	return v.recent.after(single(netip.MustParseAddr(addr)), from)
 }
 
 // An address that was on the wire for a while is remembered when it has left;
@@ -32,7 +32,7 @@ func TestSeenWithin(t *testing.T) {
 	if v.seenSince("10.8.0.2", watched) {
 		t.Error("seen before it was there")
 	}
-	if !v.seenSince("10.8.0.3", before) || !v.SeenWithin(netip.MustParseAddr("10.8.0.3"), time.Hour) {
+	if !v.seenSince("10.8.0.3", before) || !v.SeenWithin(netip.MustParsePrefix("10.8.0.3/32"), time.Hour) {
 		t.Error("before the bridge was read it is known what was not there")
 	}
 	p := ns.Port("rt0", "10.8.0.2/24")
@@ -42,7 +42,12 @@ func TestSeenWithin(t *testing.T) {
 	if !v.seenSince("10.8.0.2", watched) || v.seenSince("10.8.0.3", watched) {
 		t.Errorf("since then seen: %v, %v; want only the first", v.seenSince("10.8.0.2", watched), v.seenSince("10.8.0.3", watched))
 	}
-	if v.seenSince("10.8.0.2", time.Now()) || v.SeenWithin(netip.MustParseAddr("10.8.0.2"), 0) {
+	for prefix, want := range map[string]bool{"10.8.0.2/31": true, "10.8.0.0/30": true, "10.8.0.4/30": false} {
+		if seen := v.recent.after(netip.MustParsePrefix(prefix), watched); seen != want {
+			t.Errorf("an address of %s was seen: %v, want %v", prefix, seen, want)
+		}
+	}
+	if v.seenSince("10.8.0.2", time.Now()) || v.SeenWithin(netip.MustParsePrefix("10.8.0.2/32"), 0) {
 		t.Error("seen after it left")
 	}
 	v.silence(errUnread)
@@ -92,11 +97,11 @@ func TestLatelyIsBounded(t *testing.T) {
 	began := time.Now()
 	l := &recentlySeen{since: began}
 	addr := func(n uint32) netip.Addr { return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n))) }
-	stranger := netip.MustParseAddr("fd00::1")
+	stranger := netip.MustParsePrefix("fd00::1/128")
 	for n := range uint32(recentlyMost / 2) {
 		l.note(addr(n))
 	}
-	if l.after(stranger, began) || !l.after(addr(0), began) {
+	if l.after(stranger, began) || !l.after(single(addr(0)), began) {
 		t.Error("before it is full it does not know who was seen")
 	}
 	for n := range uint32(3 * recentlyMost) {
@@ -127,7 +132,7 @@ func TestF2SeenWithinBesideAFlood(t *testing.T) {
 				t.Fatal(err)
 			}
 			watched := time.Now()
-			seen := func(addr string) bool { return v.SeenWithin(netip.MustParseAddr(addr), time.Since(watched)) }
+			seen := func(addr string) bool { return v.SeenWithin(single(netip.MustParseAddr(addr)), time.Since(watched)) }
 			for n := range 2 * neighboursAtOnce {
 				setNeighbour(t, ns, "10.8.0.9", fmt.Sprintf("02:aa:aa:aa:aa:%02x", n), netlink.NUD_STALE)
 			}

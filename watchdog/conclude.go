@@ -73,11 +73,11 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	if len(clean) == 0 {
 		return
 	}
-	addrs := make([]netip.Addr, len(clean))
+	gone := make([]netip.Prefix, len(clean))
 	for i, a := range clean {
-		addrs[i] = a.lease.Addr
+		gone[i] = a.lease.Prefix()
 	}
-	forgotten := w.cfg.Kernel.Forget(ctx, addrs...)
+	forgotten := w.cfg.Kernel.Forget(ctx, gone...)
 	w.sift(clean, func(a *attempt) ([]obstacle, error) {
 		if err := census.ErrorAbout(a.lease.Addr, forgotten); err != nil {
 			return []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil

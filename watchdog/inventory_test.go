@@ -18,7 +18,7 @@ type forgetfulBut struct {
 	addr netip.Addr
 }
 
-func (p forgetfulBut) Forget(context.Context, ...netip.Addr) error {
+func (p forgetfulBut) Forget(context.Context, ...netip.Prefix) error {
 	return census.NewAddrErrors(map[netip.Addr]error{p.addr: errBroken})
 }
 

@@ -55,19 +55,19 @@ func (noPorts) Remains(context.Context, census.LastKnown, func(netip.Addr) bool)
 }
 func (noPorts) Beside(context.Context, census.Sought) (map[netip.Addr]string, error) { return nil, nil }
 func (noPorts) Moved(context.Context, int, string) (string, error)                   { return "", nil }
-func (noPorts) Forget(context.Context, ...netip.Addr) error                          { return nil }
+func (noPorts) Forget(context.Context, ...netip.Prefix) error                        { return nil }
 func (noPorts) PortNames() map[string]bool                                           { return nil }
-func (noPorts) SeenWithin(netip.Addr, time.Duration) bool                            { return false }
+func (noPorts) SeenWithin(netip.Prefix, time.Duration) bool                          { return false }
 
 // usedPorts have had every address recently.
 type usedPorts struct{ noPorts }
 
-func (usedPorts) SeenWithin(netip.Addr, time.Duration) bool { return true }
+func (usedPorts) SeenWithin(netip.Prefix, time.Duration) bool { return true }
 
 // stubbornPorts forget nothing.
 type stubbornPorts struct{ noPorts }
 
-func (stubbornPorts) Forget(context.Context, ...netip.Addr) error { return errBroken }
+func (stubbornPorts) Forget(context.Context, ...netip.Prefix) error { return errBroken }
 
 // What keeps an address, a row for each reason.
 func TestBlockers(t *testing.T) {

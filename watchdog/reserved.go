@@ -32,14 +32,14 @@ func (w *Watchdog) freeUnbound(ctx context.Context, who ipam.Who, l *ipam.Lease)
 	if len(found) > 0 {
 		return nil, found, nil
 	}
-	if w.cfg.Kernel.SeenWithin(l.Addr, w.cfg.Now().Since(l.Created)) {
+	if w.cfg.Kernel.SeenWithin(l.Prefix(), w.cfg.Now().Since(l.Created)) {
 		return nil, nil, errWasSeen
 	}
 	if l.Cut != "" {
 		return nil, nil, ipam.ErrCools
 	}
 	// Others on the bridge may have asked for it.
-	if err := w.cfg.Kernel.Forget(ctx, l.Addr); err != nil {
+	if err := w.cfg.Kernel.Forget(ctx, l.Prefix()); err != nil {
 		return nil, []obstacle{obstruct(KindUnconfirmed, "the kernel's entries of the address could not be deleted: %v", err)}, nil
 	}
 	freed, err = w.cfg.Book.Expire(ctx, who, l.ID, l.Rev, w.unseen(l, w.aboutToUse(l)))

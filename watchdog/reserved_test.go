@@ -15,7 +15,7 @@ import (
 )
 
 // P6. An address that was on the wire cools, though its lease was never bound
-// and no witness sees it any more; and what the kernel remembers of it is deleted.
+// and no witness sees it any more, and so does a prefix around it; and what the kernel remembers of it is deleted.
 func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 	s := newScene(t, ctrdtest.Start(t, ctrdtest.V2))
 	a := netdbtest.Reserve(t, s.book, "a")
@@ -40,6 +40,17 @@ func TestAReservationThatWasOnTheWireCools(t *testing.T) {
 		}
 		s.cools(b) // the answer did not wait for a machine that stood still
 	}
+	prefix := &sandbox{name: "p", lease: netdbtest.ReservePrefix(t, s.book, "p", 30)}
+	inside := prefix.lease.Addr.Next().Next()
+	p = s.ns.Port("rt0", inside.String()+"/24")
+	s.eventually("an address of a prefix is seen", func() bool { return len(s.board.About(inside).Seen) > 0 })
+	p.Close()
+	s.eventually("it is unseen", func() bool { return s.board.About(inside).Unseen() })
+	s.ns.Exec("ip", "neigh", "replace", inside.String(), "lladdr", "02:00:00:00:00:02", "dev", "rt0", "nud", "stale")
+	if l, blockers := s.release(prefix); l.State == ipam.Free {
+		t.Errorf("a prefix of which an address was on the wire is %s, %+v", l.State, blockers)
+	}
+	s.cools(prefix)
 	if left := s.ns.Exec("ip", "neigh", "show", "dev", "rt0", "nud", "all"); strings.Contains(left, "lladdr 02:00:00:00:00:0") {
 		t.Errorf("left of them: %s", left)
 	}
@@ -96,11 +107,11 @@ type hookedPorts struct {
 	hook func()
 }
 
-func (h *hookedPorts) Forget(ctx context.Context, addrs ...netip.Addr) error {
+func (h *hookedPorts) Forget(ctx context.Context, of ...netip.Prefix) error {
 	if h.hook != nil {
 		h.hook()
 	}
-	return h.Kernel.Forget(ctx, addrs...)
+	return h.Kernel.Forget(ctx, of...)
 }
 
 // P3. A container without an address is made after the runtime's list was read,

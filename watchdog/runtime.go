@@ -79,12 +79,12 @@ type Kernel interface {
 	// reported them.
 	PortNames() map[string]bool
 	// Forget deletes the bridge's neighbour entries and the connection tracking
-	// entries of addresses. None there is no error; nor is a kernel without
-	// connection tracking.
-	Forget(ctx context.Context, addrs ...netip.Addr) error
+	// entries of all addresses of prefixes. None there is no error; nor is a kernel without
+	// connection tracking. [census.ErrorAbout] reads the error by their first addresses.
+	Forget(ctx context.Context, of ...netip.Prefix) error
 	// SeenWithin reports whether any interface was seen on the wire with an address
-	// within the time d before now, or may have been.
-	SeenWithin(addr netip.Addr, d time.Duration) bool
+	// of a prefix within the time d before now, or may have been.
+	SeenWithin(of netip.Prefix, d time.Duration) bool
 }
 
 // A Verdict is what the owner oracle says about a sandbox.

@@ -35,14 +35,14 @@ type connection struct {
 	Ends   []netip.Addr
 }
 
-// Connections lists the tracked connections that have one of the addresses at
+// Connections lists the tracked connections that have an address that of names at
 // an end, as the kernel sees either direction: network address translation
 // makes them differ. The table may hold hundreds of thousands, of which only
 // those are kept.
 //
 // Where nothing is tracked it is spared the walk: the kernel passes all its
 // empty buckets, of which it makes more the more memory there is, in 10 ms.
-func (r *Socket) Connections(of map[netip.Addr]bool) ([]connection, error) {
+func (r *Socket) Connections(of func(netip.Addr) bool) ([]connection, error) {
 	n, err := r.CountConnections()
 	if n == 0 || err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (r *Socket) Connections(of map[netip.Addr]bool) ([]connection, error) {
 		return r.dump(conntrackGet, make([]byte, sizeofNfgenmsg), func(body []byte) error { // AF_UNSPEC: both families
 			c, err := parseConnection(body)
 			for _, end := range c.Ends {
-				if err == nil && of[end] {
+				if err == nil && of(end) {
 					found = append(found, c)
 					break
 				}
