@@ -32,7 +32,8 @@ func (i *Inbox) Next() (messages []netlink.Message, lost bool, err error) {
 	return messages, empty, err
 }
 
-// empty reports whether nothing is left to be read. An overrun that is reported here is one that Next knows of.
+// empty reports whether nothing is left to be read. A further overrun, which the kernel may report
+// here, is of what comes before that.
 func (i *Inbox) empty() (is bool, err error) {
 	raw, err := i.SyscallConn()
 	if err != nil {
@@ -41,7 +42,7 @@ func (i *Inbox) empty() (is bool, err error) {
 	controlled := raw.Control(func(fd uintptr) {
 		for {
 			_, _, err = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			if !errors.Is(err, unix.EINTR) {
+			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
 				break
 			}
 		}
@@ -51,8 +52,6 @@ func (i *Inbox) empty() (is bool, err error) {
 		return false, controlled
 	case errors.Is(err, unix.EAGAIN):
 		return true, nil
-	case errors.Is(err, unix.ENOBUFS):
-		return false, nil
 	}
 	return false, err
 }
