@@ -21,9 +21,8 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// startTimeout is how long an allocate that has no deadline waits for the first census. That is
-// there within a tenth of a second, and later when containerd does not answer, or where others
-// keep the kernel's lock of links for seconds.
+// startTimeout is how long an allocate waits for the first census. That is
+// there within a tenth of a second, and later when containerd does not answer.
 const startTimeout = 5 * time.Second
 
 // Config says what is asked. Every field is needed.
@@ -71,7 +70,7 @@ func (r *Readiness) OnceCounted(ask func(context.Context) error) func(context.Co
 	}
 }
 
-// Await waits for the first census, for four fifths of the time that ctx has: a caller that waited on the
+// Await waits for the first census for a short time: a caller that waited on the
 // socket while ipamd restarted is not refused for coming first. After that the gate's
 // error names what is not ready.
 //
@@ -80,11 +79,7 @@ func (r *Readiness) Await(ctx context.Context) {
 	if r.Book.CheckIdentity() != nil {
 		return
 	}
-	wait := startTimeout
-	if end, has := ctx.Deadline(); has {
-		wait = time.Until(end) * 4 / 5
-	}
-	timeout := time.NewTimer(wait)
+	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	select {
 	case <-r.first:
