@@ -22,9 +22,9 @@ func TestF30FormerLeaseIsRecognized(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
 	addr := netip.MustParseAddr("10.8.64.9")
 	containers := []ipam.Container{{Namespace: "n", ID: "c1"}}
-	netns := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth1", MAC: mac, Bridge: "rt0", Netns: census.NewSpace(7, "blue")}
+	netns := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth1", MAC: mac, Bridge: "rt0", Netns: census.NewNetnsID(7, "blue")}
 	imitated := netns
-	imitated.Netns = census.NewSpace(7, "red) (blue")
+	imitated.Netns = census.NewNetnsID(7, "red) (blue")
 	runtime := census.Sighting{Addr: addr, Witness: census.Runtime, Namespace: "n", Container: "c1", Sandbox: "a"}
 	another := census.Sighting{Addr: addr, Witness: census.Netns, Port: "veth2", MAC: "02:00:00:00:00:99", Bridge: "rt0"}
 	for name, tt := range map[string]struct {

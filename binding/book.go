@@ -30,7 +30,7 @@ type Kernel interface {
 	// index or, where that is 0, with the name.
 	IsPort(ctx context.Context, hostInterface string, index int) (bool, error)
 	// PortsInto says of each namespace which ports lead into it.
-	PortsInto(ctx context.Context, of ...census.Namespace) []census.Into
+	PortsInto(ctx context.Context, of ...census.RecordedNetns) []census.Into
 	// PortNames and PortMACs read memory: the names of the ports, and their MACs by their names.
 	PortNames() map[string]bool
 	PortMACs() map[string]string

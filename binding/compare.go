@@ -32,7 +32,7 @@ func (b *Book) Compare(ctx context.Context, l *ipam.Lease, asked ipam.Binding) [
 		id, err := b.Kernel.NetnsID(ctx, l.Netns)
 		switch {
 		case err == nil:
-			k.Netns = workload.Namespace{Known: true, Space: census.NewSpace(id, "")}
+			k.Netns = workload.Namespace{Known: true, ID: census.NewNetnsID(id, "")}
 		case errors.Is(err, bridge.ErrNoNetnsID):
 			k.Netns = workload.Namespace{Known: true}
 		}

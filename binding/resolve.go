@@ -66,7 +66,7 @@ func onBridge(ctx context.Context, k Kernel, n ipam.Binding, inode uint64) (behi
 	if inode == 0 {
 		return 0, false, nil
 	}
-	into := k.PortsInto(ctx, census.Namespace{Path: n.Netns, Inode: inode})[0]
+	into := k.PortsInto(ctx, census.RecordedNetns{Path: n.Netns, Inode: inode})[0]
 	all := slices.Concat(into.Ports, into.Unopened)
 	if into.Err != nil || len(all) == 0 {
 		return 0, false, into.Err

@@ -29,7 +29,7 @@ func (p ports) PlugOf(_ context.Context, hostInterface, _ string) (int, uint64, 
 	return 0, 0, p.fails
 }
 
-func (p ports) PortsInto(_ context.Context, of ...census.Namespace) []census.Into {
+func (p ports) PortsInto(_ context.Context, of ...census.RecordedNetns) []census.Into {
 	into := census.Into{Err: p.fails}
 	if p.fails == nil && p.there[of[0].Path] && of[0].Inode == 9 {
 		if into.Ports = []int{7}; p.shut {

@@ -121,7 +121,7 @@ func (n *nest) gap() (g Gap, is bool) {
 	g, is = n.inside.gap("of " + l.Name + " (" + l.where() + ")")
 	g.Kind, g.Link = LinkHidden, l.Name
 	if g.Next == "" {
-		g.Next = "look at what runs in network namespace " + census.NewSpace(n.id, n.file).Name() + ", and remove what is hostile"
+		g.Next = "look at what runs in network namespace " + census.NewNetnsID(n.id, n.file).Name() + ", and remove what is hostile"
 	}
 	return g, is
 }

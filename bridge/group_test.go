@@ -214,7 +214,7 @@ func TestAGroupOpensWithoutTheBridgeOfAnotherProcess(t *testing.T) {
 	port := ns.Port("br8", theirs.String()+"/24") // it is in use, and no witness can see that
 	var into census.Into
 	realtest.Eventually(t, wait, "the kernel to say which ports lead into a namespace", func() bool { // a loaded one may take longer than lookWithin
-		into = g.PortsInto(ctx, census.Namespace{Path: port.NS.Path(), Inode: inode(t, port.NS.Path())})[0]
+		into = g.PortsInto(ctx, census.RecordedNetns{Path: port.NS.Path(), Inode: inode(t, port.NS.Path())})[0]
 		return into.Err == nil
 	})
 	if len(into.Ports) != 0 || len(into.Unopened) != 1 {
@@ -285,7 +285,7 @@ func TestIsPort(t *testing.T) {
 		}
 	}
 	for _, p := range []*nstest.Port{a, b, other} {
-		of := census.Namespace{Path: p.NS.Path(), Inode: inode(t, p.NS.Path())}
+		of := census.RecordedNetns{Path: p.NS.Path(), Inode: inode(t, p.NS.Path())}
 		into := g.PortsInto(context.Background(), of)[0]
 		for range 50 { // a loaded machine does not report it within lookWithin
 			if !errors.Is(into.Err, context.DeadlineExceeded) {
@@ -299,7 +299,7 @@ func TestIsPort(t *testing.T) {
 	}
 	ended, stop := context.WithCancel(context.Background())
 	stop()
-	if into := g.PortsInto(ended, census.Namespace{Path: a.NS.Path(), Inode: inode(t, a.NS.Path())}); into[0].Err == nil {
+	if into := g.PortsInto(ended, census.RecordedNetns{Path: a.NS.Path(), Inode: inode(t, a.NS.Path())}); into[0].Err == nil {
 		t.Error("what could not be asked is no port")
 	}
 }

@@ -19,13 +19,13 @@ const abreast = 64
 
 // PortsInto says of each namespace which ports of the bridge lead into it, as the kernel has them now, in the same order. It
 // is safe for concurrent use.
-func (s *lookups) PortsInto(ctx context.Context, of ...census.Namespace) []census.Into {
+func (s *lookups) PortsInto(ctx context.Context, of ...census.RecordedNetns) []census.Into {
 	return s.portsInto(ctx, of, []string{s.bridge}, nil)
 }
 
 // PortsInto is [Bridge.PortsInto] of all, also of those that could not be opened: a sandbox behind the
 // bridge of another process is there.
-func (g *Group) PortsInto(ctx context.Context, of ...census.Namespace) []census.Into {
+func (g *Group) PortsInto(ctx context.Context, of ...census.RecordedNetns) []census.Into {
 	var open, unopened []string
 	for _, m := range g.now.Load().all {
 		if m.Bridge != nil {
@@ -38,7 +38,7 @@ func (g *Group) PortsInto(ctx context.Context, of ...census.Namespace) []census.
 }
 
 // portsInto asks the kernel once for so many namespaces as are looked at side by side.
-func (s *lookups) portsInto(ctx context.Context, of []census.Namespace, open, unopened []string) []census.Into {
+func (s *lookups) portsInto(ctx context.Context, of []census.RecordedNetns, open, unopened []string) []census.Into {
 	out := make([]census.Into, 0, len(of))
 	for some := range slices.Chunk(of, abreast) {
 		out = append(out, s.portsIntoSome(ctx, some, open, unopened)...)
@@ -46,7 +46,7 @@ func (s *lookups) portsInto(ctx context.Context, of []census.Namespace, open, un
 	return out
 }
 
-func (s *lookups) portsIntoSome(ctx context.Context, of []census.Namespace, open, unopened []string) []census.Into {
+func (s *lookups) portsIntoSome(ctx context.Context, of []census.RecordedNetns, open, unopened []string) []census.Into {
 	out, fds, any := make([]census.Into, len(of)), make([]int, len(of)), false
 	var looks errgroup.Group // waited for below
 	for i, n := range of {

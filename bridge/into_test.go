@@ -22,13 +22,13 @@ func TestG13PortsIntoManyNamespaces(t *testing.T) {
 	answer := nstest.Hang(t, stuck)
 	v := open(t, ns, func(c *Config) { c.NetnsFolders = []string{stuck} })
 	t.Cleanup(answer) // before the bridge is closed
-	of := []census.Namespace{{Path: a.NS.Path(), Inode: inode(t, a.NS.Path())}}
+	of := []census.RecordedNetns{{Path: a.NS.Path(), Inode: inode(t, a.NS.Path())}}
 	for i := range 2 * abreast {
-		of = append(of, census.Namespace{Path: filepath.Join(stuck, fmt.Sprint(i)), Inode: 1})
+		of = append(of, census.RecordedNetns{Path: filepath.Join(stuck, fmt.Sprint(i)), Inode: 1})
 	}
-	of = append(of, census.Namespace{Path: b.NS.Path(), Inode: inode(t, b.NS.Path())},
-		census.Namespace{Path: a.NS.Path(), Inode: inode(t, b.NS.Path())}, census.Namespace{Path: far.Path(), Inode: inode(t, far.Path())},
-		census.Namespace{Path: "/run/netns/no-such-thing", Inode: 1}, census.Namespace{Path: "/dev/null", Inode: 1})
+	of = append(of, census.RecordedNetns{Path: b.NS.Path(), Inode: inode(t, b.NS.Path())},
+		census.RecordedNetns{Path: a.NS.Path(), Inode: inode(t, b.NS.Path())}, census.RecordedNetns{Path: far.Path(), Inode: inode(t, far.Path())},
+		census.RecordedNetns{Path: "/run/netns/no-such-thing", Inode: 1}, census.RecordedNetns{Path: "/dev/null", Inode: 1})
 	index := func(p *nstest.Port) []int {
 		l, err := ns.Netlink().LinkByName(p.HostName)
 		if err != nil {

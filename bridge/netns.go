@@ -119,7 +119,7 @@ func (b *Bridge) Home(ctx context.Context, pid uint32) (census.Home, error) {
 	if id == rtnl.Unassigned {
 		return census.Home{}, nil
 	}
-	home := census.Home{Netns: census.NewSpace(id, "")}
+	home := census.Home{Netns: census.NewNetnsID(id, "")}
 	err = b.locked(ctx, func() error {
 		if s := b.netns.spaces[id]; s != nil { // else that of a stacked link, which is no port
 			home.Ports = s.portNames()

@@ -49,7 +49,7 @@ func TestC2RunHearsNews(t *testing.T) {
 	realtest.Eventually(t, wait, "the address", func() bool { return v.seen("10.8.0.7") })
 	realtest.Eventually(t, wait, "the name of its namespace", func() bool {
 		id, err := v.NetnsID(t.Context(), p.NS.Path())
-		return err == nil && v.about("10.8.0.7").Seen[0].Netns == census.NewSpace(id, p.NS.Name())
+		return err == nil && v.about("10.8.0.7").Seen[0].Netns == census.NewNetnsID(id, p.NS.Name())
 	})
 	p.DelAddr("10.8.0.7/24")
 	realtest.Eventually(t, wait, "its end", func() bool { return !v.seen("10.8.0.7") })

@@ -65,7 +65,7 @@ type space struct {
 	*inside
 }
 
-func (s *space) as() census.Space { return census.NewSpace(s.id, s.name.file) }
+func (s *space) as() census.NetnsID { return census.NewNetnsID(s.id, s.name.file) }
 
 // sighting makes the sightings of the addresses in a namespace. Each is posted once, at
 // the port whose far end has it; one of a link that is no port's far end at

@@ -49,7 +49,7 @@ func TestC2HandAddedAddressIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.Bridge != "rt0" || s.Port != p.HostName || s.MAC != p.MAC.String() ||
-				s.Netns != census.NewSpace(id, p.NS.Name()) {
+				s.Netns != census.NewNetnsID(id, p.NS.Name()) {
 				t.Errorf("the sighting shows %+v", s)
 			}
 			p.DelAddr(c.cidr)

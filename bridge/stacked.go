@@ -65,7 +65,7 @@ func (n *nest) sighting(bridge string) sightingOf {
 		if at, known := n.find(a.Index); known {
 			l = n.links[at]
 		}
-		return census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: census.NewSpace(n.id, n.file), MAC: l.MAC.String(), Note: l.where()}
+		return census.Sighting{Addr: a.Prefix.Addr(), Bridge: bridge, Port: l.Name, Netns: census.NewNetnsID(n.id, n.file), MAC: l.MAC.String(), Note: l.where()}
 	}
 }
 

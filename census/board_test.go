@@ -397,7 +397,7 @@ func TestConcurrentReports(t *testing.T) {
 func TestWhere(t *testing.T) {
 	for want, s := range map[string]census.Sighting{
 		" in container default/c1":    {Namespace: "default", Container: "c1", Port: "veth1"},
-		" in nsid:7 behind port vh1":  {Netns: census.NewSpace(7, ""), Port: "vh1"},
+		" in nsid:7 behind port vh1":  {Netns: census.NewNetnsID(7, ""), Port: "vh1"},
 		" on rt0":                     {Port: "rt0"},
 		" on vh1 (02:00:00:00:00:01)": {Port: "vh1", MAC: "02:00:00:00:00:01"},
 		"":                            {MAC: "02:00:00:00:00:01"},

@@ -2,8 +2,8 @@ package census
 
 // A Home is the network namespace that a process is in, as a bridge knows it.
 type Home struct {
-	Netns Space  // the zero value: no link of the bridge's namespace leads there
-	Ports *Ports // of the bridge that lead there; nil is none
+	Netns NetnsID // the zero value: no link of the bridge's namespace leads there
+	Ports *Ports  // of the bridge that lead there; nil is none
 	// Host is the namespace that has the bridge itself. Behind it may be virtual
 	// machines, into which no witness sees.
 	Host bool

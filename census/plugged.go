@@ -20,13 +20,13 @@ func (p Plugged) String() string {
 	return fmt.Sprintf("%s is a port of %s", p.Port, p.Bridge)
 }
 
-// A Namespace is a network namespace as a lease records it: what the path led to then, by its inode.
-type Namespace struct {
+// A RecordedNetns is a network namespace as a lease records it: what the path led to then, by its inode.
+type RecordedNetns struct {
 	Path  string
 	Inode uint64
 }
 
-// Into is which ports lead into a [Namespace]: none where another is at its path by now, or none at all.
+// Into is which ports lead into a [RecordedNetns]: none where another is at its path by now, or none at all.
 type Into struct {
 	Ports []int // their indexes
 	// Unopened are the indexes of ports of those bridges that are wanted and not open, as one that another process

@@ -66,10 +66,10 @@ type Sighting struct {
 	// and whatever its task does.
 	At time.Time `json:"at"`
 
-	Bridge string `json:"bridge,omitempty"`
-	Port   string `json:"port,omitempty"` // host interface: a port of the bridge, or the bridge itself
-	Netns  Space  `json:"netns,omitzero"` // "nsid:7", with the name where one is known: "nsid:7 (blue)"
-	MAC    string `json:"mac,omitempty"`  // lower case, colons; of an answer to [Probe], its frame's source
+	Bridge string  `json:"bridge,omitempty"`
+	Port   string  `json:"port,omitempty"` // host interface: a port of the bridge, or the bridge itself
+	Netns  NetnsID `json:"netns,omitzero"` // "nsid:7", with the name where one is known: "nsid:7 (blue)"
+	MAC    string  `json:"mac,omitempty"`  // lower case, colons; of an answer to [Probe], its frame's source
 
 	// Index is that of the link Port, and Inode that of the namespace Netns where it has a name
 	// under /run/netns. Within one boot no later link or namespace has them. 0: not known.
@@ -117,7 +117,7 @@ func (s Sighting) Where() string {
 	switch {
 	case s.Container != "":
 		return " in container " + s.Namespace + "/" + s.Container
-	case s.Netns != Space{}:
+	case s.Netns != NetnsID{}:
 		return " in " + s.Netns.String() + " behind port " + s.Port
 	case s.Port != "" && s.MAC != "":
 		return " on " + s.Port + " (" + s.MAC + ")"

@@ -46,7 +46,7 @@ func (p Policy) trusts() bool { return p.DropUnleased && len(p.Trusted) > 0 }
 type (
 	Port      = census.Port
 	Bridge    = census.Bridge
-	Namespace = census.Namespace
+	Namespace = census.RecordedNetns
 	Into      = census.Into
 )
 

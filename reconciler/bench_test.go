@@ -23,7 +23,7 @@ func BenchmarkPlan(b *testing.B) {
 		book = append(book, &ipam.Lease{ID: fmt.Sprint("l", i), Addr: addr, State: bound, Sandbox: sandbox, UID: sandbox, Interface: "eth0",
 			Since: boot, Containers: []ipam.Container{{Namespace: "default", ID: id}}, HostInterface: port, Netns: "/run/netns/" + sandbox})
 		scopes[runtime][id] = []census.Sighting{{Addr: addr, Namespace: "default", Container: id, Sandbox: sandbox, Task: taskRunning}}
-		scopes[netns][port] = []census.Sighting{{Addr: addr, Port: port, Netns: census.NewSpace(i, "")}}
+		scopes[netns][port] = []census.Sighting{{Addr: addr, Port: port, Netns: census.NewNetnsID(i, "")}}
 		addr = addr.Next()
 	}
 	for w, all := range scopes {

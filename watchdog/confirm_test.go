@@ -62,7 +62,7 @@ func TestConfirmed(t *testing.T) {
 		"ports that cannot be read": {func(_ *ipam.Lease, f *facts) { f.portErr = errBroken }, "port", "could not be read"},
 		"news that cannot be read":  {func(_ *ipam.Lease, f *facts) { f.newsErr = errBroken }, "silent", "news"},
 		"seen on the wire": {func(_ *ipam.Lease, f *facts) {
-			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns, Netns: census.NewSpace(7, ""), Port: "veth1"}}
+			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns, Netns: census.NewNetnsID(7, ""), Port: "veth1"}}
 		}, "sighting", "the netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
 		"a silent witness": {func(_ *ipam.Lease, f *facts) {
 			f.wire.Silent = []census.Silence{{Witness: census.Host, Reason: "closed"}}

@@ -84,7 +84,7 @@ func TestBlockers(t *testing.T) {
 		"its port and its namespace": {ipam.Lease{State: ipam.Releasing, HostInterface: "veth1", Netns: "/run/netns/a"},
 			nil, []string{"port", "port"}, "veth1"},
 		"a witness sees it": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) {
-			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: census.NewSpace(7, ""), Port: "veth1"}})
+			b.ReplaceScope(census.Netns, "s", []census.Sighting{{Addr: two, Netns: census.NewNetnsID(7, ""), Port: "veth1"}})
 		}, []string{"sighting"}, "netns witness sees 10.8.64.2 in nsid:7 behind port veth1"},
 		"a witness cannot answer": {ipam.Lease{State: ipam.Releasing}, func(b *census.Board) { b.Silence(census.Runtime, errBroken) },
 			[]string{"silent"}, errBroken.Error()},

@@ -17,8 +17,8 @@ type KernelView struct {
 
 // A Namespace is one that a path leads to.
 type Namespace struct {
-	Known bool         // it could be asked about
-	Space census.Space // the zero value: no port leads there
+	Known bool           // it could be asked about
+	ID    census.NetnsID // the zero value: no port leads there
 }
 
 // A BindDifference is one field of a bind that the kernel shows otherwise.
@@ -77,7 +77,7 @@ func BindDiffers(l *ipam.Lease, asked ipam.Binding, k KernelView) (out []BindDif
 
 // is reports whether something was seen in the namespace.
 func (n Namespace) is(s census.Sighting) bool {
-	return n.Space.Is(s.Netns)
+	return n.ID.Is(s.Netns)
 }
 
 // portOf is the port whose own MAC this is, "" for none.

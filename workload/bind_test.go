@@ -13,8 +13,8 @@ import (
 func TestF29BindDiffers(t *testing.T) {
 	const mac, hostMAC, other = "02:00:00:00:00:01", "fe:00:00:00:00:01", "02:00:00:00:00:99"
 	ports := map[string]string{"veth1": hostMAC, "veth2": "fe:00:00:00:00:02"}
-	own := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: census.NewSpace(7, "blue")}
-	strange := census.Sighting{Witness: census.Netns, Port: "veth2", MAC: other, Netns: census.NewSpace(8, "")}
+	own := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: census.NewNetnsID(7, "blue")}
+	strange := census.Sighting{Witness: census.Netns, Port: "veth2", MAC: other, Netns: census.NewNetnsID(8, "")}
 	answer := census.Sighting{Witness: census.Probe, Port: "veth1", MAC: other}
 	both := ipam.Binding{HostInterface: "veth1", MAC: mac}
 	type seen = []census.Sighting
@@ -41,8 +41,8 @@ func TestF29BindDiffers(t *testing.T) {
 		"another port":                        {asked: ipam.Binding{HostInterface: "veth2"}, seen: seen{own}, want: []string{"host_interface", "veth2", "veth1"}},
 		"one of several ports to it": {asked: ipam.Binding{HostInterface: "veth2"},
 			seen: seen{{Witness: census.Netns, Port: "veth1", MAC: mac, Leads: census.NewPorts("veth1", "veth2")}}},
-		"the namespace":                     {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, Space: census.NewSpace(7, "")}},
-		"another namespace":                 {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, Space: census.NewSpace(70, "")}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
+		"the namespace":                     {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: census.NewNetnsID(7, "")}},
+		"another namespace":                 {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true, ID: census.NewNetnsID(70, "")}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
 		"one that no port leads to":         {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}, netns: Namespace{Known: true}, want: []string{"netns", "/n", "nsid:7 (blue)"}},
 		"one that could not be asked about": {asked: ipam.Binding{Netns: "/n"}, seen: seen{own}},
 	} {

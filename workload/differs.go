@@ -33,7 +33,7 @@ func (x *Leases) Differs(l *ipam.Lease, seen []census.Sighting) (at census.Sight
 			s.MAC == l.MAC || s.Says == l.MAC,        // the recorded one lives
 			mac != "" && s.MAC != "" && s.MAC != mac, // two others
 			s.Says != "" && s.Says != s.MAC,          // two in one answer
-			s.Witness == census.Netns && otherSpace(l, s):
+			s.Witness == census.Netns && otherNetns(l, s):
 			return at, false
 		}
 		if s.MAC != "" {
@@ -46,9 +46,9 @@ func (x *Leases) Differs(l *ipam.Lease, seen []census.Sighting) (at census.Sight
 	return at, found && !x.takenOver(l, at)
 }
 
-// otherSpace reports that a sighting is in a namespace of another name than the
+// otherNetns reports that a sighting is in a namespace of another name than the
 // one that the lease records.
-func otherSpace(l *ipam.Lease, s census.Sighting) bool {
+func otherNetns(l *ipam.Lease, s census.Sighting) bool {
 	dir, file := filepath.Split(l.Netns)
 	return s.Netns.Name() != "" && filepath.Base(dir) == "netns" && s.Netns.Name() != file
 }

@@ -19,7 +19,7 @@ func TestF29Differs(t *testing.T) {
 		}
 		return l
 	}
-	own := census.Sighting{Witness: census.Netns, Bridge: "rt0", Port: "veth1", MAC: real, Netns: census.NewSpace(7, "blue")}
+	own := census.Sighting{Witness: census.Netns, Bridge: "rt0", Port: "veth1", MAC: real, Netns: census.NewNetnsID(7, "blue")}
 	type seen = []census.Sighting
 	for name, tt := range map[string]struct {
 		lease *ipam.Lease
@@ -29,7 +29,7 @@ func TestF29Differs(t *testing.T) {
 	}{
 		"behind its port":                         {lease(nil), seen{own}, nil, true},
 		"the wire says so, too":                   {lease(nil), seen{{Witness: census.Probe, MAC: real}, own, {Witness: census.Neighbour, Port: "veth1", MAC: real}, {Witness: census.Probe}}, nil, true},
-		"a namespace without a name":              {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: census.NewSpace(7, "")}}, nil, true},
+		"a namespace without a name":              {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: census.NewNetnsID(7, "")}}, nil, true},
 		"a recorded path that names no namespace": {lease(func(l *ipam.Lease) { l.Netns = "/proc/7/ns/net" }), seen{own}, nil, true},
 		"one of the ports that lead there":        {lease(nil), seen{{Witness: census.Netns, Port: "veth3", MAC: real, Leads: census.NewPorts("veth1", "veth3")}}, nil, true},
 		"its own container":                       {lease(nil), seen{own, {Witness: census.Runtime, Container: "c", LeaseID: "1"}}, nil, true},
@@ -51,7 +51,7 @@ func TestF29Differs(t *testing.T) {
 		"an answer for a third MAC":              {lease(nil), seen{own, {Witness: census.Probe, Port: "veth1", MAC: real, Says: other}}, nil, false},
 		"the host has it":                        {lease(nil), seen{own, {Witness: census.Host, Port: "rt0"}}, nil, false},
 		"a container of another":                 {lease(nil), seen{own, {Witness: census.Runtime, Container: "c", Sandbox: "b"}}, nil, false},
-		"another namespace behind the name":      {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: census.NewSpace(7, "red")}}, nil, false},
+		"another namespace behind the name":      {lease(nil), seen{{Witness: census.Netns, Port: "veth1", MAC: real, Netns: census.NewNetnsID(7, "red")}}, nil, false},
 		"another's lease records the port":       {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "b", UID: "b", State: ipam.Bound, HostInterface: "veth1"}, false},
 		"another's lease records the MAC":        {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "b", UID: "b", State: ipam.Releasing, MAC: real}, false},
 		"the sandbox's successor has the port":   {lease(nil), seen{own}, &ipam.Lease{ID: "2", Sandbox: "a", UID: "a-2", State: ipam.Bound, HostInterface: "veth1"}, false},

@@ -13,7 +13,7 @@ func TestPlugged(t *testing.T) {
 	const mac, other, path = "02:00:00:00:00:01", "02:00:00:00:00:99", "/run/netns/blue"
 	boot := ipam.Now().BootID
 	plug := ipam.Plug{Boot: boot, Index: 7, Inode: 70}
-	seen := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: census.NewSpace(3, "blue"), Index: 7, Inode: 70}
+	seen := census.Sighting{Witness: census.Netns, Port: "veth1", MAC: mac, Netns: census.NewNetnsID(3, "blue"), Index: 7, Inode: 70}
 	like := func(change func(*census.Sighting)) census.Sighting { s := seen; change(&s); return s }
 	for name, tt := range map[string]struct {
 		lease ipam.Lease

@@ -28,8 +28,8 @@ func TestTrace(t *testing.T) {
 	older.Plug = ipam.Plug{}
 	before := bound
 	before.Plug.Boot = "another boot"
-	noSpace := bound
-	noSpace.Netns, noSpace.Plug.Inode = "", 0
+	noNetns := bound
+	noNetns.Netns, noNetns.Plug.Inode = "", 0
 	noMAC := bound
 	noMAC.MAC = ""
 	noMACReleased := noMAC
@@ -88,7 +88,7 @@ func TestTrace(t *testing.T) {
 		ended     bool
 	}{
 		"nothing is left":                        {lease: bound, ended: true},
-		"nothing, and no namespace was recorded": {lease: noSpace},
+		"nothing, and no namespace was recorded": {lease: noNetns},
 		"nothing, and the link is not known":     {lease: older},
 		"nothing, and the link never came":       {lease: noLink, ended: true},
 		"a link of its name came":                {lease: noLink, left: census.Remains{Named: port("veth1", mac)}, keeps: "veth1 is a port"},

@@ -8,15 +8,15 @@ import (
 )
 
 // The evidence of older books has a namespace as text, and a newer book's is the same to the byte.
-func TestSpaceIsTheTextOfEvidence(t *testing.T) {
-	for text, want := range map[string]census.Space{
-		`"nsid:0"`:                    census.NewSpace(0, ""),
-		`"nsid:7"`:                    census.NewSpace(7, ""),
-		`"nsid:7 (blue)"`:             census.NewSpace(7, "blue"),
-		`"nsid:7 (red) (blue)"`:       census.NewSpace(7, "red) (blue"),
-		`"nsid:7 (a \u0026 (b))"`:     census.NewSpace(7, "a & (b)"),
-		`"nsid:-1"`:                   census.NewSpace(-1, ""),
-		`"nsid:2147483647 (nsid:7 )"`: census.NewSpace(2147483647, "nsid:7 "),
+func TestNetnsIDIsTheTextOfEvidence(t *testing.T) {
+	for text, want := range map[string]census.NetnsID{
+		`"nsid:0"`:                    census.NewNetnsID(0, ""),
+		`"nsid:7"`:                    census.NewNetnsID(7, ""),
+		`"nsid:7 (blue)"`:             census.NewNetnsID(7, "blue"),
+		`"nsid:7 (red) (blue)"`:       census.NewNetnsID(7, "red) (blue"),
+		`"nsid:7 (a \u0026 (b))"`:     census.NewNetnsID(7, "a & (b)"),
+		`"nsid:-1"`:                   census.NewNetnsID(-1, ""),
+		`"nsid:2147483647 (nsid:7 )"`: census.NewNetnsID(2147483647, "nsid:7 "),
 	} {
 		const before, after = `{"address":"10.8.64.2","witness":"netns","at":"2026-11-21T09:00:00Z","bridge":"rt0","port":"p","netns":`, `,"mac":"m"}`
 		seen := census.ParseEvidence(json.RawMessage("[" + before + text + after + "]"))
@@ -30,15 +30,15 @@ func TestSpaceIsTheTextOfEvidence(t *testing.T) {
 	}
 	for _, text := range []string{`""`, `"blue"`, `"nsid:"`, `"nsid:x"`, `"nsid:7 ()"`, `"nsid:7 (blue"`, `"nsid:7 blue"`, `"nsid:99999999999"`, `"7"`, `"nsid:07"`} {
 		seen := census.ParseEvidence(json.RawMessage(`[{"address":"10.8.64.2","netns":` + text + `,"port":"p"}]`))
-		if len(seen) != 1 || seen[0].Netns != (census.Space{}) || seen[0].Port != "p" {
+		if len(seen) != 1 || seen[0].Netns != (census.NetnsID{}) || seen[0].Port != "p" {
 			t.Errorf("%s is read as %+v", text, seen)
 		}
 	}
 }
 
-func TestSpaceIs(t *testing.T) {
-	blue, bare, other := census.NewSpace(7, "blue"), census.NewSpace(7, ""), census.NewSpace(70, "blue")
-	if !blue.Is(bare) || !bare.Is(blue) || blue.Is(other) || (census.Space{}).Is(census.Space{}) || census.NewSpace(0, "").Is(census.Space{}) {
+func TestNetnsIDIs(t *testing.T) {
+	blue, bare, other := census.NewNetnsID(7, "blue"), census.NewNetnsID(7, ""), census.NewNetnsID(70, "blue")
+	if !blue.Is(bare) || !bare.Is(blue) || blue.Is(other) || (census.NetnsID{}).Is(census.NetnsID{}) || census.NewNetnsID(0, "").Is(census.NetnsID{}) {
 		t.Error("a namespace is known by its id alone")
 	}
 }
