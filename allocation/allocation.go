@@ -52,7 +52,7 @@ type Config struct {
 	Bridges Bridges
 	Book    Book
 	Pool    string                    // of requests that name none
-	Await   func(ctx context.Context) // returns once the first census is over, or with ctx
+	Await   func(ctx context.Context) // for the first census: see readiness.Await
 	// OnAnswer takes note of each answer, but of those that their caller gave up: these are
 	// neither given nor refused.
 	OnAnswer func(given *allocator.Result, err error, took time.Duration)

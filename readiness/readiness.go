@@ -21,9 +21,12 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 )
 
-// startTimeout is how long an allocate waits for the first census. That is
-// there within a tenth of a second, and later when containerd does not answer.
-const startTimeout = 5 * time.Second
+// The first census is there within a tenth of a second, and later when containerd does not answer, or
+// where others keep the kernel's lock of links.
+const (
+	startTimeout = 8 * time.Second // how long an allocate waits for it at the most
+	stopTimeout  = 4 * time.Second // how long one waits on once the daemon was asked to stop: the server cuts it after five
+)
 
 // Config says what is asked. Every field is needed.
 type Config struct {
@@ -38,6 +41,7 @@ type Config struct {
 	Board      *census.Board
 	RequireAll bool            // every witness has to answer, the runtime too
 	Also       func() []string // further reasons, a sentence each
+	Stopping   context.Context // ends when the daemon is asked to stop
 }
 
 // A Readiness is safe for concurrent use.
@@ -70,20 +74,24 @@ func (r *Readiness) OnceCounted(ask func(context.Context) error) func(context.Co
 	}
 }
 
-// Await waits for the first census for a short time: a caller that waited on the
-// socket while ipamd restarted is not refused for coming first. After that the gate's
-// error names what is not ready.
+// Await waits for the first census, for four fifths of the time that ctx has at the most, and on for four
+// seconds once the daemon is asked to stop: a caller that waited on the socket while ipamd restarted is not
+// refused for coming first. After that the gate's error names what is not ready, while there is time to answer.
 //
 // Another runner's book is not waited for: a person adopts it.
 func (r *Readiness) Await(ctx context.Context) {
 	if r.Book.CheckIdentity() != nil {
 		return
 	}
-	timeout := time.NewTimer(startTimeout)
-	defer timeout.Stop()
+	wait := startTimeout
+	if end, has := ctx.Deadline(); has {
+		wait = min(wait, time.Until(end)*4/5)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(r.Stopping, func() { time.AfterFunc(stopTimeout, cancel) })()
 	select {
 	case <-r.first:
-	case <-timeout.C:
 	case <-ctx.Done():
 	}
 }

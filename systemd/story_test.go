@@ -162,7 +162,8 @@ func tellRestarts(t *testing.T, m *machine) {
 	})
 }
 
-// patient is most of the five seconds for which a call waits for a daemon that has just started.
+// patient is most of the eight seconds for which a call waits for a daemon that has just started. One that
+// is stopped meanwhile keeps it for four more.
 const patient = 4 * time.Second
 
 // whileCalling does something while two callers allocate without a pause. No

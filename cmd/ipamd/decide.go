@@ -45,9 +45,9 @@ func (p *program) openWatchdog(context.Context) (err error) {
 	return err
 }
 
-func (p *program) openAllocator(context.Context) (err error) {
+func (p *program) openAllocator(ctx context.Context) (err error) {
 	c := p.cfg
-	p.ready = readiness.New(readiness.Config{Book: p.book, Bridges: p.bridge, Board: p.board, RequireAll: c.Allocation.RequireAll(), Also: p.notReady})
+	p.ready = readiness.New(readiness.Config{Book: p.book, Bridges: p.bridge, Board: p.board, RequireAll: c.Allocation.RequireAll(), Also: p.notReady, Stopping: ctx})
 	p.allocator, err = allocator.New(allocator.Config{
 		Book: p.book, Board: p.board, Prober: p.bridge, Settle: p.bridge.Settle, HasLink: p.bridge.HasLink, Gate: p.ready.Gate,
 		Pool: c.Pools[0].Name, Policy: c.Allocation.Policy(), BindWithin: time.Duration(c.Allocation.BindWithin),
