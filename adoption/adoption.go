@@ -27,8 +27,8 @@ type Config struct {
 	Book  *netdb.Book
 	Board *census.Board
 	Plan  func(context.Context) (api.Report, error) // what a pass would do now
-	// Pools makes the configuration's pools in the book. While the book is another
-	// runner's it changes nothing, and says why it could not.
+	// Pools makes the configuration's pools in the book. While the book is another runner's it changes nothing:
+	// its error is netdb.ErrIdentity where that alone is in the way, else what would be.
 	Pools func(context.Context) error
 	Log   *slog.Logger
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // refused finds the rows that an adoption would not take over: what cannot be read, which
-// stays as it is, and what stands in the way of the configuration's pools, for which it is
-// refused as a whole. blocked is that refusal, nil for none.
+// stays as it is, and what stands in the way of the configuration's pools: then the book is
+// not adopted at all. blocked is why, nil where nothing is.
 func (a *Adoption) refused(ctx context.Context) (rows []api.BookRefusal, blocked error) {
 	for _, u := range a.Book.Info().Unreadable {
 		rows = append(rows, api.BookRefusal{Address: u.Row, PoolUID: u.Pool, Reason: "its row cannot be read, and stays as it is: " + u.Reason})
@@ -73,8 +73,8 @@ func parts(err error) []error {
 	return all
 }
 
-// inTheWay names the first row for which the adoption is refused, of the pool that it is of
-// and of the one that would have it.
+// inTheWay names the first row for which the adoption is refused, the pool that it is of, and the one that
+// would have it.
 func inTheWay(rows []api.BookRefusal, err error) error {
 	for _, r := range rows {
 		if r.NewPoolUID != "" {

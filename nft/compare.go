@@ -12,9 +12,8 @@ type Differing struct {
 	What    string
 }
 
-// Compare lists by what a table that was read differs from the one that it should be, the
-// elements in the order of the sets' and the keys' own. A table that is not there differs
-// by that alone.
+// Compare lists by what a table that was read differs from the one that it should be; of each set what is
+// missing comes first. A table that is not there differs by that alone.
 func Compare(have, want *Table) (out []Differing) {
 	if have == nil {
 		return []Differing{{What: "the table is not there", Missing: true}}

@@ -21,10 +21,10 @@ const (
 // A Conn changes tables of one network namespace over one socket: a socket for each
 // transaction makes a deletion take a hundred times as long. It is safe for concurrent use.
 type Conn struct {
-	mu   sync.Mutex
-	nl   *nftables.Conn
-	sock *netlink.Conn
-	port uint32 // the socket's address, which the kernel's news of our changes carry
+	mu     sync.Mutex
+	nl     *nftables.Conn
+	sock   *netlink.Conn
+	portID uint32 // the socket's netlink address, which the kernel's news of our changes carry
 }
 
 // Open opens a socket in the network namespace of the calling thread. It is
@@ -50,16 +50,16 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("open netlink socket to nftables: %w", err)
 	}
-	port, err := portOf(sock)
+	id, err := portIDOf(sock)
 	if err != nil {
 		_ = nl.CloseLasting()
 		return err
 	}
-	c.nl, c.sock, c.port = nl, sock, port
+	c.nl, c.sock, c.portID = nl, sock, id
 	return nil
 }
 
-func portOf(s *netlink.Conn) (port uint32, err error) {
+func portIDOf(s *netlink.Conn) (id uint32, err error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -67,10 +67,10 @@ func portOf(s *netlink.Conn) (port uint32, err error) {
 	e := raw.Control(func(fd uintptr) {
 		var sa unix.Sockaddr
 		if sa, err = unix.Getsockname(int(fd)); err == nil {
-			port = sa.(*unix.SockaddrNetlink).Pid
+			id = sa.(*unix.SockaddrNetlink).Pid
 		}
 	})
-	return port, errors.Join(e, err)
+	return id, errors.Join(e, err)
 }
 
 // Close ends the socket. Tables stay as they are.
@@ -81,7 +81,7 @@ func (c *Conn) Close() error {
 }
 
 // Ours reports whether a change was made over this Conn.
-func (c *Conn) Ours(port uint32) bool { return c.port == port }
+func (c *Conn) Ours(portID uint32) bool { return c.portID == portID }
 
 // Apply makes the kernel's table, which is have (nil: there is none), as it is wanted, in
 // one transaction. Where both are the same, nothing is done. After an error nothing was
@@ -180,7 +180,7 @@ func (c *Conn) drain() error {
 }
 
 func classify(err error) error {
-	switch { // of what the kernel lacks, what follows in the transaction is missing, too
+	switch { // EOPNOTSUPP first: an ENOENT may follow from it, of what was refused before in the transaction
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EPROTONOSUPPORT):
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
@@ -195,14 +195,23 @@ func (t *Table) check() error {
 		switch {
 		case len(s.Key) == 0:
 			return fmt.Errorf("set %s has no key", s.Name)
-		case s.Interval && len(s.Key) < 2:
+		case s.Interval && len(s.Key) < 2: // the kernel takes an element's end with its key of concatenations only
 			return fmt.Errorf("set %s: ranges need a key of two types at least", s.Name)
+		case !s.Dynamic && s.Timeout != 0:
+			return fmt.Errorf("set %s has a timeout, and no rule adds to it", s.Name)
 		case s.Dynamic && len(s.Elements) > 0:
 			return fmt.Errorf("set %s is dynamic: its elements are its rules'", s.Name)
 		}
 		for _, e := range s.Elements {
 			if s.Interval != (e.End != "") || len(e.Comment) > 127 {
 				return fmt.Errorf("set %s: element %s has a wrong end or too long a comment", s.Name, Format(s.Key, e.Key))
+			}
+		}
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			if len(r.Why) > 127 {
+				return fmt.Errorf("chain %s: the comment of a rule has %d bytes, and may have 127", c.Name, len(r.Why))
 			}
 		}
 	}

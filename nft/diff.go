@@ -39,7 +39,7 @@ func difference(have, want *Table) *change {
 		case !h.alike(w):
 			return whole(want)
 		case !w.Dynamic:
-			if e := elements(h, w); len(e.Add)+len(e.Del) > 0 {
+			if e := editOf(h, w); len(e.Add)+len(e.Del) > 0 {
 				c.elements = append(c.elements, e)
 			}
 		}
@@ -86,7 +86,7 @@ func (b *Base) alike(o *Base) bool {
 	return b.Hook == o.Hook && b.Priority == o.Priority
 }
 
-func elements(have, want *Set) Edit {
+func editOf(have, want *Set) Edit {
 	e := Edit{Set: want}
 	there := make(map[key]Element, len(have.Elements))
 	for _, h := range have.Elements {

@@ -4,7 +4,7 @@
 // back from the kernel, [Conn.Apply] makes the kernel's as it should be, by what differs
 // and in one transaction: a packet sees all of it or nothing. Elements of sets are changed
 // one by one by [Conn.Edit], whose cost does not depend on how many there are. [Watch]
-// reports every change of a table that another program made. It reads by an [Inbox], which tells
+// reports every transaction; [Conn.Ours] tells one's own. It reads by an [Inbox], which tells
 // when news were lost; the reader of nflog has one, too.
 //
 // No other table is read or written. The package knows neither leases nor ports.

@@ -317,11 +317,16 @@ func TestBadTables(t *testing.T) {
 		"elements of a dynamic set":  {Name: "s", Key: []nft.Type{nft.Link}, Dynamic: true, Elements: []nft.Element{{Key: nft.Key(1)}}},
 		"a range without an end":     {Name: "s", Key: []nft.Type{nft.Link, nft.IPv4}, Interval: true, Elements: []nft.Element{{Key: nft.Key(1, netip.MustParseAddr("10.0.0.1"))}}},
 		"a key with an end":          {Name: "s", Key: []nft.Type{nft.Link}, Elements: []nft.Element{{Key: nft.Key(1), End: nft.Key(2)}}},
+		"a timeout without rules":    {Name: "s", Key: []nft.Type{nft.Link}, Timeout: time.Minute},
 		"a comment that is too long": {Name: "s", Key: []nft.Type{nft.Link}, Elements: []nft.Element{{Key: nft.Key(1), Comment: strings.Repeat("x", 128)}}},
 	} {
 		if err := c.Apply(t.Context(), nil, &nft.Table{Family: nft.Bridge, Name: "bad", Sets: []*nft.Set{bad}}); err == nil {
 			t.Errorf("%s: no error", what)
 		}
+	}
+	long := &nft.Chain{Name: "c", Rules: []nft.Rule{{Why: strings.Repeat("x", 128), Do: []nft.Statement{nft.Accept()}}}}
+	if err := c.Apply(t.Context(), nil, &nft.Table{Family: nft.Bridge, Name: "bad", Chains: []*nft.Chain{long}}); err == nil {
+		t.Error("a rule's comment that is too long: no error")
 	}
 	if got := read(t, c, &nft.Table{Family: nft.Bridge, Name: "bad"}); got != nil {
 		t.Errorf("left:\n%s", got)

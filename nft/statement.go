@@ -35,12 +35,12 @@ var Ether = Type{nftables.TypeEtherType, func(b []byte) string {
 }}
 
 // Is matches packets whose field has that value; see [Key] for values.
-func Is(f Field, value any) Statement { return compare(f, "", expr.CmpOpEq, value) }
+func Is(f Field, value any) Statement { return matching(f, "", expr.CmpOpEq, value) }
 
 // IsNot matches packets whose field has another value.
-func IsNot(f Field, value any) Statement { return compare(f, "!= ", expr.CmpOpNeq, value) }
+func IsNot(f Field, value any) Statement { return matching(f, "!= ", expr.CmpOpNeq, value) }
 
-func compare(f Field, sign string, op expr.CmpOp, value any) Statement {
+func matching(f Field, sign string, op expr.CmpOp, value any) Statement {
 	b := bytesOf(value)
 	return Statement{f.name + " " + sign + f.typ.format(b), append(f.into(1), &expr.Cmp{Op: op, Register: 1, Data: b})}
 }

@@ -88,9 +88,9 @@ type Set struct {
 	Name     string
 	Key      []Type
 	Verdicts bool          // a map from keys to verdicts
-	Interval bool          // elements are ranges; two types at least
+	Interval bool          // elements are ranges; see check; of IPv6, prefixes only
 	Dynamic  bool          // rules add elements
-	Timeout  time.Duration // of elements; 0 is never
+	Timeout  time.Duration // of the elements that rules add; 0 is never
 	Size     uint32        // most elements; 0 is no bound
 	Elements []Element
 }

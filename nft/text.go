@@ -8,7 +8,7 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// String is the table in nft's language, sets and their elements in order.
+// String is the table in nft's language, as it was described: rules that were read back have no text.
 func (t *Table) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table %s %s {\n", familyName(t.Family), t.Name)

@@ -150,7 +150,8 @@ func (b *batch) numbered(e expr.Any) expr.Any {
 	return e
 }
 
-// write puts a change into the batch. Rules go before the chains and sets that they name.
+// write puts a change into the batch. Rules are deleted before the chains and sets that they name, and added
+// after them. A chain that an element of a map jumps to, and that ends, is refused by the kernel: none of our maps does.
 func (b *batch) write(c *change, there bool) error {
 	if c.table {
 		if there {

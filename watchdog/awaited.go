@@ -69,7 +69,7 @@ func (a *awaiting) stands(lease string, now ipam.Stamp) bool {
 // ends it all the same. The lease has to be read again after the call, for the answer:
 // else a removal that was confirmed in between would be answered as open.
 func (w *Watchdog) Answered(l *ipam.Lease, within time.Duration) {
-	w.answers.note(l.ID, answered{w.cfg.Now(), within})
+	w.awaiting.note(l.ID, answered{w.cfg.Now(), within})
 }
 
 // Bound ends what [Watchdog.Answered] noted: the owner has bound the lease, which
@@ -77,16 +77,16 @@ func (w *Watchdog) Answered(l *ipam.Lease, within time.Duration) {
 // records its host interface: before is the lease as it was when the call that
 // bound it began, nil when it could not be read.
 func (w *Watchdog) Bound(before, l *ipam.Lease, began time.Time) {
-	w.answers.end(l.ID)
+	w.awaiting.end(l.ID)
 	w.plumbed.note(before, l, began)
 }
 
 // Ended ends what [Watchdog.Answered] noted: the owner has given the lease up.
-func (w *Watchdog) Ended(lease string) { w.answers.end(lease) }
+func (w *Watchdog) Ended(lease string) { w.awaiting.end(lease) }
 
 // Awaited reports that a lease was answered to its owner, who has not bound it
 // since and still has the time to.
-func (w *Watchdog) Awaited(lease string) bool { return w.answers.stands(lease, w.cfg.Now()) }
+func (w *Watchdog) Awaited(lease string) bool { return w.awaiting.stands(lease, w.cfg.Now()) }
 
 // unawaited is the check in the transaction that ends a lease which its owner has not released:
 // [ErrAwaited] while the lease is awaited, else what unseen says.

@@ -156,7 +156,7 @@ func (w *Watchdog) quarantine(ctx context.Context, a *attempt, found []obstacle,
 		return found, nil
 	}
 	seen := wire.Seen
-	if len(seen) == 0 { // it is beside the bridges, and no witness's
+	if len(seen) == 0 { // it is in a namespace that no witness reads; evidence names the one that would, were a port to lead there
 		for _, o := range found {
 			seen = append(seen, census.Sighting{Addr: a.lease.Addr, Witness: census.Netns, Note: o.Detail})
 		}

@@ -34,8 +34,8 @@ type member struct {
 	ran  bool // has a task, or had one
 }
 
-// mostPast bounds how many containers are remembered that are not there; as
-// many as one lease may record.
+// mostPast is how many more containers than are there may be remembered that are not, before those that no
+// lease records are forgotten; as many as one lease may record.
 const mostPast = 256
 
 func newIndex(all []Record) *containerIndex {
@@ -49,7 +49,7 @@ func noMembers() *workload.Containers[*member] {
 }
 
 // read notes who is there now, rev being that of the book as it was read
-// before. One with several addresses is in all several times.
+// before. One with several addresses is several times in all.
 func (r *containerIndex) read(all []Record, rev int64) {
 	r.readings++
 	r.present = 0

@@ -36,8 +36,8 @@ type Instance struct {
 	board *census.Board
 	log   *slog.Logger
 
-	// noting is held by Meet and Accept, which wait for the book, and is taken
-	// before mu, with which no caller waits: passes and doctor read under it.
+	// noting is held by those that may wait for the book, and is taken before mu, with which no caller
+	// waits: passes and doctor read under it.
 	noting sync.Mutex
 	rev    int64     // of the book when it refused; guarded by noting, as is the next
 	whole  time.Time // when the last list of namespaces began that proved no loss

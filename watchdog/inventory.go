@@ -33,9 +33,8 @@ func (w *Watchdog) survey(ctx context.Context, of []Tie) (in inventory) {
 }
 
 // sharedSurvey is a survey that began after the call, shared with calls at the same
-// time. A call whose time is over before it ends goes on without, and its lease is
-// released to be confirmed. It lasts as long as a call waits for it: where the runtime hangs, that
-// of a reservation that expires is the longest.
+// time. A call whose time is over before it ends goes on without: a release is recorded then, to be
+// confirmed later, and a reservation that expires stays as it is. The survey goes on while any call waits.
 func (w *Watchdog) sharedSurvey(ctx context.Context, of Tie) inventory {
 	in, err := w.surveys.Do(ctx, of)
 	if err != nil {

@@ -26,6 +26,7 @@ func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, 
 				f.looks[c] = w.lookAt(ctx, c)
 			}
 			if f.looks[c].Found && f.seen == nil {
+				// Containers without an address are on the board under none.
 				f.seen = append(workload.About(w.cfg.Board, l).Seen, w.cfg.Board.About(netip.Addr{}).Seen...)
 			}
 		}

@@ -44,7 +44,7 @@ func (w *Watchdog) Gone(ctx context.Context, l *ipam.Lease, x *workload.Leases) 
 }
 
 // Left says in a sentence why the quarantine of a row may not end although no witness sees its address,
-// "" where nothing keeps it. Either a link beside the bridges has the address, of any sandbox; or the
+// "" where nothing keeps it. Either a namespace that no witness reads has the address, of any sandbox; or the
 // link or namespace of the row's own sandbox exists, and its end was not recorded: by an earlier book, or
 // because the release was forced. What cannot be looked at is an error.
 func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
@@ -68,7 +68,7 @@ func (w *Watchdog) Left(ctx context.Context, l *ipam.Lease) (string, error) {
 // the lease is not at l.Rev any more, released is false and why says what it is. Run
 // confirms the release then.
 //
-// The runtime's list is read after the owner has answered, which takes time: a container
+// The runtime's list is read after the owner oracle has answered, which takes time: a container
 // that was made in the meantime may have no address label yet, so that only its name or
 // its lease label shows it.
 //

@@ -38,7 +38,7 @@ func (w *Watchdog) Release(ctx context.Context, who ipam.Who, id, uid string, if
 		cancel()
 		switch {
 		case freed != nil:
-			w.answers.end(id)
+			w.awaiting.end(id)
 			return freed, nil, nil
 		case err != nil && !late && !errors.Is(err, errStillSeen) && !errors.Is(err, errWasSeen) && !errors.Is(err, ipam.ErrCools) && !moved(err):
 			return nil, nil, err
@@ -47,7 +47,7 @@ func (w *Watchdog) Release(ctx context.Context, who ipam.Who, id, uid string, if
 	if l, err = w.cfg.Book.Release(ctx, who, id, uid, ifRev); err != nil {
 		return nil, nil, err
 	}
-	w.answers.end(id)
+	w.awaiting.end(id)
 	l = w.waitForAttempt(ctx, l)
 	return l, w.Blockers(l), nil
 }

@@ -35,7 +35,7 @@ func (w *Watchdog) freeUnbound(ctx context.Context, who ipam.Who, l *ipam.Lease)
 	if w.cfg.Kernel.SeenWithin(l.Prefix(), w.cfg.Now().Since(l.Created)) {
 		return nil, nil, errWasSeen
 	}
-	if l.Cut != "" {
+	if l.Cut != "" { // it was given before its cooldown was over, and has to cool anew
 		return nil, nil, ipam.ErrCools
 	}
 	// Others on the bridge may have asked for it.

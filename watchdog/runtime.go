@@ -26,8 +26,8 @@ type Look struct {
 	Task  string // created, running, paused, stopped, unknown; "" when it has none
 }
 
-// A Runtime is what the watchdog asks of the container runtime, and package orphans, which
-// alone lists and removes; *ctrd.Witness is one. Every call has a deadline of its own beside ctx, and
+// A Runtime is what the watchdog asks of the container runtime; *ctrd.Witness is one. Package orphans asks
+// it, too: List, Signal, DeleteTask and Delete are for it alone. Every call has a deadline of its own beside ctx, and
 // an error always means "not known".
 type Runtime interface {
 	// List reads the record of every container, in every namespace that is
@@ -75,10 +75,10 @@ type Kernel interface {
 	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 	// reads.
 	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
-	// PortNames returns the names of the bridge's ports, as their changes have
+	// PortNames returns the names of the bridges' ports, as their changes have
 	// reported them.
 	PortNames() map[string]bool
-	// Forget deletes the bridge's neighbour entries and the connection tracking
+	// Forget deletes the bridges' neighbour entries and the connection tracking
 	// entries of all addresses of prefixes. None there is no error; nor is a kernel without
 	// connection tracking. [census.ErrorAbout] reads the error by their first addresses.
 	Forget(ctx context.Context, of ...netip.Prefix) error

@@ -45,12 +45,12 @@ func (w *Watchdog) read(r *reading, now time.Time) {
 	if r.index.past() > r.index.present+mostPast {
 		r.index.forget(recordedIn(r.rows))
 	}
-	answers := w.cfg.Runtime != nil && !slices.ContainsFunc(w.cfg.Board.Silent(), func(s census.Silence) bool {
+	whole := w.cfg.Runtime != nil && !slices.ContainsFunc(w.cfg.Board.Silent(), func(s census.Silence) bool {
 		return s.Witness == census.Runtime
 	})
 	want := make(map[string]*ipam.Lease)
 	for _, l := range r.rows {
-		if l.State == ipam.Releasing || answers && r.index.containersGone(l, r.allLeases) {
+		if l.State == ipam.Releasing || whole && r.index.containersGone(l, r.allLeases) {
 			want[l.ID] = l
 		}
 	}

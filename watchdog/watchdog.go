@@ -37,12 +37,12 @@ type Config struct {
 	Board   *census.Board
 	Runtime Runtime // nil: there is none, and a lease that records containers is never confirmed
 	Kernel  Kernel
-	// PortsChanged returns a channel that is closed when the bridge's set of
+	// PortsChanged returns a channel that is closed when the bridges' set of
 	// ports changes.
 	PortsChanged func() <-chan struct{}
 	Owner        Owner // nil: there is none to ask
-	// Settle reads what the kernel has reported by now. Its error is about one address as census.ErrorAbout
-	// has it, and so is that of Kernel.Forget: a bridge that cannot be read, or be opened, is in the way of no release on another.
+	// Settle reads what the kernel has reported by now. Of its error, as of that of Kernel.Forget, census.ErrorAbout
+	// tells what concerns one address: a bridge that cannot be read, or be opened, is in the way of no release on another.
 	Settle func(ctx context.Context, about ...netip.Addr) error
 
 	// ReleasingMax is how long an address may stay on the wire after its release;
@@ -73,7 +73,7 @@ type Watchdog struct {
 	snapshot snapshot
 	surveys  *share.Run[Tie, inventory]
 	ownerAsk OwnerBackoff
-	answers  awaiting
+	awaiting awaiting
 	plumbed  plumbed
 	pulse    broadcast.Pulse // of Run, when it sleeps
 
@@ -140,7 +140,7 @@ type obstacle struct {
 	Blocker
 	container Container      // of KindContainer
 	port      string         // of KindPort: its name; "" when the ports could not be read
-	witness   census.Witness // of KindSighting and KindSilent; of KindContainer when no other witness has
+	witness   census.Witness // of KindSighting and KindSilent; of KindContainer where the board alone shows it
 }
 
 func obstruct(kind, format string, args ...any) obstacle {
