@@ -150,7 +150,7 @@ func (c *call) given(ctx context.Context, taken []*ipam.Lease) error {
 		if err := c.release(ctx, p); err != nil {
 			return err
 		}
-		c.Log.Warn("address was answered for while it was given, and is not", "addr", late.Addr, "port", answers[0].Port, "mac", answers[0].MAC)
+		c.Log.Warn("a probe of the address was answered while it was given: it is taken back", "addr", late.Addr, "port", answers[0].Port, "mac", answers[0].MAC)
 		c.skipped = append(c.skipped, late)
 		if c.OnConflict != nil {
 			c.OnConflict(late)

@@ -35,7 +35,7 @@ func (a *Allocator) FreeCooled(ctx context.Context) error {
 // freeCooled frees all of a pool that may be freed now. A row that stays is not
 // looked at again before the next time.
 func (a *Allocator) freeCooled(ctx context.Context, p *ipam.Pool) error {
-	who := ipam.Who{Actor: ipam.ByAllocator, Reason: "rested"}
+	who := ipam.Who{Actor: ipam.ByAllocator, Reason: ipam.Rested}
 	for after := (*ipam.Lease)(nil); ; {
 		cooled := a.Book.Cooled(p.UID, a.Policy.Cooldown, after, freeBatch)
 		if len(cooled) == 0 {

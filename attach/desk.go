@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNoHelper means that no helper asks for work.
-var ErrNoHelper = errors.New("ipamd-plumb does not run, which makes ports: systemctl start ipamd-plumb")
+var ErrNoHelper = errors.New("ipamd-plumb, which makes ports, does not run: systemctl start ipamd-plumb")
 
 // ErrBusy means that the helper has other work in hand, and began none of this.
 var ErrBusy = errors.New("ipamd-plumb is busy with other ports, and came to this one too late")

@@ -64,7 +64,7 @@ func (b *Bridge) reaches(from origin) bool {
 	switch {
 	case !b.isKnown() || b.device.again:
 		return false
-	case from.port == 0 && len(b.netns.ports) == 0: // whoever answered is not on the bridge any more
+	case from.port == 0 && len(b.netns.ports) == 0: // what answered is not on the bridge any more
 		return true
 	case !b.device.link.Carries():
 		return false

@@ -77,8 +77,8 @@ type Pool struct {
 	Kept    []Kept   `toml:"reservation,inline" comment:"Fixed addresses, by the sandbox's name: kept for it while it is away, and given to it\nwithout a wish. {sandbox = 'db', address = '10.8.64.9'}, or a [[pool.reservation]] each."`
 
 	Cooldown    Duration `toml:"cooldown" comment:"As allocation.cooldown, of this pool alone. 0s: that one."`
-	CooldownMin Duration `toml:"cooldown_min" comment:"Likewise."`
-	Exhausted   string   `toml:"exhausted" comment:"Likewise. Empty: that one."`
+	CooldownMin Duration `toml:"cooldown_min" comment:"As allocation.cooldown_min, of this pool alone. 0s: that one."`
+	Exhausted   string   `toml:"exhausted" comment:"As allocation.exhausted, of this pool alone. Empty: that one."`
 	MTU         int      `toml:"mtu" comment:"In bytes, of the sandboxes' interfaces. 0: the bridge's."`
 	Labels      []string `toml:"labels" comment:"Labels of the pool, like 'zone=a'. Empty: none."`
 
@@ -161,7 +161,7 @@ type Reconcile struct {
 	Misses        int      `toml:"misses" comment:"How many passes in a row must miss a bound lease's workload before the lease is released."`
 	Age           Duration `toml:"age" comment:"And for how long."`
 	MaxReleases   float64  `toml:"max_releases" comment:"How much of all open leases one pass may release, above 0 and up to 1. One that would\nrelease more releases none, and waits for ipamctl reconcile --confirm."`
-	LeastReleases int      `toml:"least_releases" comment:"So many are fine however few the leases are."`
+	LeastReleases int      `toml:"least_releases" comment:"A pass may release this many however few leases are open."`
 }
 
 type Enforce struct {

@@ -4,7 +4,7 @@
 //
 // Libnetwork names addresses by a pool and an address, ipamd by lease ids. A lease that is
 // given to a container has the label [Label], and a release of an address only ever ends a
-// lease that has it. That Docker releases an address is a wish: ipamd lets it go once the
+// lease that has it. That Docker releases an address is a wish: ipamd frees it once the
 // container's port has gone.
 //
 // The protocol is that of libnetwork's docs/ipam.md, as Docker 20.10 speaks it.

@@ -157,7 +157,7 @@ func (s State) machine() []reconciler.Finding {
 	var unclear *orphans.UnclearError
 	if errors.As(s.OwnerUnclear, &unclear) {
 		add(reconciler.Finding{Kind: "owner_unclear", Since: unclear.Since,
-			Detail: "the owner's list is not to be judged by: " + unclear.Error() + "; no sandbox is taken for an orphan",
+			Detail: "the owner's list cannot be relied on: " + unclear.Error() + "; no sandbox is taken for an orphan",
 			Repair: "ipamctl explain owner_unclear"})
 	}
 	for _, c := range s.Census.Unread() {
@@ -179,7 +179,7 @@ func (s State) machine() []reconciler.Finding {
 		add(f)
 	}
 	if held.Count > 0 {
-		held.Detail = fmt.Sprintf("the owner says of %d more sandboxes that they are gone than an hour's sweeps end on its word: they are left as they are", held.Count)
+		held.Detail = fmt.Sprintf("the owner calls %d more sandboxes gone than may be ended within an hour: they are left as they are", held.Count)
 		add(held)
 	}
 	if s.TrafficUnwatched != nil && slices.ContainsFunc(s.Leases, s.wokenByTraffic) {

@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	descRefused = describe("refused_packets_total", "Packets that the rules refused: dropped with mode enforce, only counted with observe.", "mode", "reason")
 	descForeign = describe("rules_changed_total", "Times that another program changed the table of rules.")
-	descMended  = describe("rules_repaired_total", "Times that the table of rules was not as the book has it, and was made so.")
+	descRepairs = describe("rules_repaired_total", "Times that the table of rules was not as the book has it, and was made so.")
 	descRules   = describe("rules_held", "1 when the kernel has the rules that the book asks for; absent while enforce.mode is off.")
 )
 
@@ -19,7 +19,7 @@ func (s scrape) rules(ch chan<- prometheus.Metric) {
 	}
 	now := s.Rules.Status()
 	counter(descForeign, now.Foreign)
-	counter(descMended, now.Repairs)
+	counter(descRepairs, now.Repairs)
 	ch <- prometheus.MustNewConstMetric(descRules, prometheus.GaugeValue, one(now.Held))
 	refused, err := s.Rules.Refusals()
 	if err != nil {

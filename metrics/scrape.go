@@ -81,7 +81,7 @@ var (
 // Describe implements [prometheus.Collector].
 func (s scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAddresses, descPoolSize, descPoolReady, descExhausted, descGeneration, descDraining, descOutside, descCap, descReady, descIdentity, descSilent, descUnreadable, descReadonly, descGrowing,
-		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descMended, descRules, descUnanswered, descCopies, descIdle, descQuiet, descSlots, descSlotsWanted, descWarmHelper} {
+		descBytes, descRevision, descPorts, descBridge, descWithheld, descBlocked, descOldest, descAbsent, descHeld, descFindings, descConflicts, descWatching, descBuild, descRefused, descForeign, descRepairs, descRules, descUnanswered, descCopies, descIdle, descQuiet, descSlots, descSlotsWanted, descWarmHelper} {
 		ch <- d
 	}
 }

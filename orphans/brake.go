@@ -23,7 +23,7 @@ const (
 
 var (
 	errHeld = errors.New("it waits until an operator confirms it")
-	errFull = errors.New("as many as an hour may have were ended: it waits for room, or until an operator confirms it")
+	errFull = errors.New("as many were ended as may be within an hour: it waits for room, or until an operator confirms it")
 )
 
 // A brake lets orphans be ended, few within an hour, however the owner spreads its

@@ -84,7 +84,7 @@ func (s *Sweeper) stillGone(ctx context.Context, of suspect, look bool) error {
 	return nil
 }
 
-// awaited refuses to let a lease go while the owner has yet to bind it.
+// awaited refuses to release a lease while the owner has yet to bind it.
 func (s *Sweeper) awaited(l *ipam.Lease) func() error {
 	return func() error {
 		if s.cfg.Awaited(l.ID) {

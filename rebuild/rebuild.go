@@ -69,7 +69,7 @@ func (r *Rebuild) Run(ctx context.Context) (*Report, error) {
 	case err != nil:
 		return nil, err
 	case cut && r.Preview:
-		return nil, errors.New("one was cut short behind the point where anything is left to decide; it is finished by running it without --preview")
+		return nil, errors.New("a rebuild was cut short after all was decided: run it without --preview to finish it")
 	case cut:
 		return r.finish(s)
 	}

@@ -155,7 +155,7 @@ func (k *TakeIn) holder(m *merged, older, present salvage.Found) error {
 		}
 	}
 	if a, b := older.RunnerUID, present.RunnerUID; name == "" && a != "" && b != "" && a != b && older.MachineID == "" {
-		return fmt.Errorf("%w: the %s is runner %q's, the present book %q's, and no machine is known that both are of: have book.runner_uid name the runner", netdb.ErrIdentity, k.source(), a, b)
+		return fmt.Errorf("%w: the %s is runner %q's, the present book %q's, and the former does not say of which machine it is: have book.runner_uid name the runner", netdb.ErrIdentity, k.source(), a, b)
 	}
 	k.Config.Book.RunnerUID = m.RunnerUID
 	if name != "" {

@@ -136,7 +136,7 @@ func (w World) lease(v *view, l *ipam.Lease) []Finding {
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
 	case l.State == ipam.Releasing && l.Stuck(w.Now):
-		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q let it go; its removal is not confirmed%s", l.Sandbox, w.blocked(l))
+		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q was released, and its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == ipam.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
 		if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 			add("bound_unseen", "ipamctl show "+l.ID+"; once it is gone: ipamctl release "+l.ID, "no witness has ever seen sandbox %q on its bridge: it may be on another link, and does not end by itself", l.Sandbox)

@@ -113,7 +113,7 @@ func neverSeen(l *ipam.Lease, left workload.Trace, boot string) []obstacle {
 	if !workload.NeverSeen(l, boot) || workload.EndsByKernel(l, boot) && left.Ended() {
 		return nil
 	}
-	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge: that nothing is seen does not say that it is gone")}
+	return []obstacle{obstruct(KindPort, "nothing of it was ever seen on its bridge, so that nothing is seen there does not show that it is gone")}
 }
 
 // unplugged keeps a lease without containers whose link exists, but is a port of no bridge or was moved to

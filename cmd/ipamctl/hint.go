@@ -111,7 +111,7 @@ func hintFor(e *api.Error, about subject) string {
 		if e.Details["role"] == string(api.Admin) {
 			return "only root may: try it with sudo"
 		}
-		return "root may, and who socket.runtime_uids or socket.runtime_gids of ipamd's configuration names"
+		return "root may, and the users and groups that socket.runtime_uids and socket.runtime_gids of ipamd's configuration name"
 	default:
 		return "the daemon's log has the reason: journalctl -u ipamd"
 	}

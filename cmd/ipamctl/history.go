@@ -55,7 +55,7 @@ of an open lease also its beginning or end. -q prints the lease ids, each once.`
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
 			if lease != "" {
-				id, err := c.leaseNamed(ctx, ipamd, lease, "ipamctl show ")
+				id, err := c.leaseNamed(ctx, ipamd, lease, itsLeases)
 				if err != nil {
 					return err
 				}
@@ -66,7 +66,7 @@ of an open lease also its beginning or end. -q prints the lease ids, each once.`
 				return err
 			}
 			if len(list.Changes) == 0 && filter.Sandbox != "" && lease == "" {
-				id, err := c.leaseNamed(ctx, ipamd, filter.Sandbox, "ipamctl show ")
+				id, err := c.leaseNamed(ctx, ipamd, filter.Sandbox, itsLeases)
 				if err == nil && (id != filter.Sandbox || looksLikeLease(id)) {
 					filter.Sandbox, filter.LeaseID = "", id
 					if list, err = ipamd.History(ctx, filter); err != nil {

@@ -19,9 +19,9 @@ const idLeast = 4
 // leaseNamed returns the id of the lease that a person names: by the whole id, or
 // by a beginning or an end of it that no other lease has. An address and a sandbox
 // are refused: a verb that took one could hit the next owner. What names no lease
-// of now is returned as it is, for the daemon to judge. The verb for all leases of
-// a sandbox is the hint for one that names a sandbox.
-func (c *ctl) leaseNamed(ctx context.Context, ipamd *client.Client, arg, all string) (id string, err error) {
+// of now is returned as it is, for the daemon to judge. Of one that names a sandbox the hint is
+// what the caller may do instead, and the command for it up to that name.
+func (c *ctl) leaseNamed(ctx context.Context, ipamd *client.Client, arg, instead string) (id string, err error) {
 	defer func() { c.about.lease = id }()
 	if _, err := netip.ParseAddr(arg); err == nil {
 		return "", usageError{
@@ -49,18 +49,21 @@ func (c *ctl) leaseNamed(ctx context.Context, ipamd *client.Client, arg, all str
 		if l.Sandbox == arg {
 			return "", usageError{
 				message: fmt.Sprintf("%s is a sandbox; this verb names a lease by its id", term.Word(arg)),
-				hint:    "its leases: " + all + term.Word(arg),
+				hint:    instead + term.Word(arg),
 			}
 		}
 	}
 	return arg, nil
 }
 
+// itsLeases is what to do instead of naming a sandbox where a lease is to be named: see leaseNamed.
+const itsLeases = "its leases: ipamctl show "
+
 // onLease is a verb on the lease that a person names; it answers with the lease.
 func (c *ctl) onLease(cmd *cobra.Command, name string, do func(_ context.Context, _ *client.Client, id string) (*api.LeaseReply, error)) error {
 	ctx, cancel, ipamd := c.call(cmd, 0)
 	defer cancel()
-	id, err := c.leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	id, err := c.leaseNamed(ctx, ipamd, name, itsLeases)
 	if err != nil {
 		return err
 	}

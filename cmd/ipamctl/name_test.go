@@ -15,8 +15,9 @@ import (
 // way on.
 func TestLeasesAreNamedByTheirIDs(t *testing.T) {
 	for _, c := range []struct{ line, says, hint string }{
-		{"release web-1", "web-1 is a sandbox", "ipamctl release --sandbox web-1"},
-		{"pause web-1", "web-1 is a sandbox", "ipamctl show web-1"},
+		{"release web-1", "web-1 is a sandbox", "hint: to release all of its leases: ipamctl release --sandbox web-1"},
+		{"pause web-1", "web-1 is a sandbox", "hint: its leases: ipamctl show web-1"},
+		{"wake web-1", "web-1 is a sandbox", "hint: its leases: ipamctl show web-1"},
 		{"bind 10.8.64.2", "10.8.64.2 is an address", "ipamctl whois 10.8.64.2"},
 		{"show 10.8.64.2", "10.8.64.2 is an address", "ipamctl whois 10.8.64.2"},
 		{"release 0197f2c0", "a part of the ids of 8 leases", "ipamctl leases -o wide"},

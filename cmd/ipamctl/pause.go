@@ -41,7 +41,7 @@ no traffic by default, and ipamctl wake always. -q prints the lease id.`, (*clie
 			}
 		}
 		if req.Mode == "" && (req.Do || req.Wake != nil) {
-			return usageError{message: "what wakes a sandbox, and who pauses it, wants --mode freeze or hibernate"}
+			return usageError{message: "name --mode freeze or hibernate, too, to say what wakes a sandbox or who pauses it"}
 		}
 		return nil
 	}
@@ -68,7 +68,7 @@ application is ready. -q prints the lease id.`,
 			}
 			ctx, cancel, ipamd := c.call(cmd, wait)
 			defer cancel()
-			id, err := c.leaseNamed(ctx, ipamd, args[0], "ipamctl wake ")
+			id, err := c.leaseNamed(ctx, ipamd, args[0], itsLeases)
 			if err != nil {
 				return err
 			}

@@ -128,7 +128,7 @@ func TestARefusalNamesTheRoleThatMay(t *testing.T) {
 	}
 	for line, hint := range map[string]string{
 		"quarantine add 10.8.64.9 --reason why": "hint: only root may: try it with sudo",
-		"allocate web-1":                        "hint: root may, and who socket.runtime_uids",
+		"allocate web-1":                        "hint: root may, and the users and groups that socket.runtime_uids",
 	} {
 		s := &screen{}
 		code := asNobody(t, func() int { return (&world{socket: rig.Socket}).ctl(t, s, words(line)...) })

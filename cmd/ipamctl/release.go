@@ -143,7 +143,7 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 // ids are the leases that are to be released.
 func (r releasing) ids(ctx context.Context, c *ctl, ipamd *client.Client, args []string) (ids []string, err error) {
 	for _, arg := range args {
-		id, err := c.leaseNamed(ctx, ipamd, arg, "ipamctl release --sandbox ")
+		id, err := c.leaseNamed(ctx, ipamd, arg, "to release all of its leases: ipamctl release --sandbox ")
 		if err != nil {
 			return nil, err
 		}

@@ -101,7 +101,7 @@ func (c *ctl) lookUp(ctx context.Context, ipamd *client.Client, name string) (*s
 		return nil, usageError{message: fmt.Sprintf("%s is an address; show wants a lease id or a sandbox", name),
 			hint: "who holds the address, and under which lease: ipamctl whois " + name}
 	}
-	id, err := c.leaseNamed(ctx, ipamd, name, "ipamctl show ")
+	id, err := c.leaseNamed(ctx, ipamd, name, itsLeases)
 	if err != nil {
 		return nil, err
 	}

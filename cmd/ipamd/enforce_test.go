@@ -257,9 +257,9 @@ func TestE3RulesFollowTheBookAfterARestart(t *testing.T) {
 	}
 }
 
-// TestE4ForeignChangesAreMended: each thing that another program does to the table is
+// TestE4ForeignChangesAreRepaired: each thing that another program does to the table is
 // counted, logged with its name, and undone; other ports' elements are never away.
-func TestE4ForeignChangesAreMended(t *testing.T) {
+func TestE4ForeignChangesAreRepaired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, enforced)
 	l, p := w.plugIn("a")

@@ -60,7 +60,7 @@ func (p *program) openIdle(ctx context.Context) (err error) {
 	c := p.cfg.Idle
 	if c.After == 0 {
 		if err := p.bridge.Inside(func() error { _, err := idle.Remove(ctx); return err }); err != nil {
-			p.log.Warn("the table of a daemon before this one that looked at traffic stays", "err", err)
+			p.log.Warn("the traffic table of an earlier daemon could not be removed", "err", err)
 		}
 		return nil
 	}

@@ -181,7 +181,7 @@ func (e *BusyError) Error() string {
 	case e.Limit == "rate":
 		return fmt.Sprintf("%v: one peer may make %d calls a second", ErrBusy, e.Most)
 	case e.Limit == "answers":
-		return fmt.Sprintf("%v: of all answers %d bytes may be unread, and of one peer's no more than are left; read those under way, or ask for less", ErrBusy, e.Most)
+		return fmt.Sprintf("%v: at most %d bytes of large answers may wait to be read, and a peer has, beside its first, no more than it leaves to others; read those under way, or ask for less", ErrBusy, e.Most)
 	}
 	return fmt.Sprintf("%v: one peer may have %d calls under way at once, where a listing counts for %d", ErrBusy, e.Most, ListingCost)
 }

@@ -71,9 +71,9 @@ func (c *Client) checkFolder() error {
 		sticky := st.Mode()&fs.ModeSticky != 0 && at != dir // no other user renames there what is another's
 		switch {
 		case !c.speaks(of):
-			return fmt.Errorf("folder %s of the owner's socket belongs to uid %d, and owner.uids does not name it: who listens in it is not believed", at, of)
+			return fmt.Errorf("folder %s of the owner's socket belongs to uid %d, and owner.uids does not name it: what listens there is not trusted", at, of)
 		case st.Mode().Perm()&0o002 != 0 && !sticky:
-			return fmt.Errorf("any user may write to folder %s of the owner's socket (mode %04o): who listens in it is not believed", at, st.Mode().Perm())
+			return fmt.Errorf("any user may write to folder %s of the owner's socket (mode %04o): what listens there is not trusted", at, st.Mode().Perm())
 		}
 		last = at == "/" || at == "."
 	}
