@@ -8,12 +8,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/build"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -139,8 +143,33 @@ func everyVerb() []string {
 	return []string{
 		"status", "leases", "show web-1", "show " + id(2), "whois 10.8.64.2", "history web-1", "map", "allocate web-3",
 		"bind " + id(2), "release " + id(2), "release --sandbox web-1", "pause 00000002", "resume " + id(2), "wake " + id(2), "cancel web-1 --attempt 1", "quarantine ls", "quarantine add 10.8.64.9 --reason x",
-		"quarantine clear 10.8.64.7", "pools", "pool withheld", "doctor", "reconcile", "reconcile --preview", "version",
+		"quarantine clear 10.8.64.7", "quarantine adopt 10.8.64.7 --reason x", "pool ls", "pool show default", "pool withheld", "pool drain default", "pool rm default",
+		"attach " + id(2) + " --tap", "detach " + id(2), "rules", "warm", "book check", "book adopt", "book backup /var/lib/ipamd/backup.db", "doctor", "reconcile", "reconcile --preview", "version",
 	}
+}
+
+// A new verb is tried without a daemon, without an answer, and with names that would steer a terminal, as are
+// all others.
+func TestEveryVerbIsThere(t *testing.T) {
+	elsewhere := map[string]string{
+		"explain": "it asks no daemon", "exit-codes": "it is a page", "book restore": "it only says how", "book import": "it only says how",
+		"watch": "it goes on without end: watch_test.go", "routes": "it goes on without end: watch_test.go", "top": "it goes on without end: top_test.go",
+		"pool apply": "it reads a file: pool_test.go",
+	}
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		name := strings.TrimPrefix(cmd.CommandPath(), "ipamctl ")
+		if cmd.HasSubCommands() || cmd.Hidden || cmd.Name() == "help" || elsewhere[name] != "" {
+			return
+		}
+		if !slices.ContainsFunc(everyVerb(), func(line string) bool { return strings.HasPrefix(line+" ", name+" ") }) {
+			t.Errorf("everyVerb has no %s", name)
+		}
+	}
+	walk(newCtl(streams{getenv: func(string) string { return "" }, now: time.Now}, nil, build.Info{}).root)
 }
 
 // A daemon that does not answer ends the call at --timeout; --wait of a

@@ -112,6 +112,9 @@ func (w *world) routes() http.Handler {
 		api.VerbPause:  func(r *http.Request) any { return w.one(r.PathValue("id")) },
 		api.VerbWake:   func(r *http.Request) any { return w.one(r.PathValue("id")) },
 		api.VerbResume: func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbAttach: func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbDetach: func(r *http.Request) any { return w.one(r.PathValue("id")) },
+		api.VerbBackup: func(*http.Request) any { return api.BackupReply{Path: "/b.db", Revision: rev, Epoch: epoch} },
 		api.VerbCancel: func(*http.Request) any {
 			return api.CancelReply{Released: w.leases[1:2], Revision: rev, Epoch: epoch}
 		},
