@@ -24,7 +24,7 @@ const (
 	setAny4      = "ipv4_anymac" // port and address of leases that record no MAC
 	setAny6      = "ipv6_anymac"
 	setPrefix4   = "prefixes4" // port and range of addresses
-	setPrefix6   = "prefixes"
+	setPrefix6   = "prefixes6"
 	setTakenMACs = "taken_macs"  // MACs that are a lease's
 	setBridges   = "bridge_macs" // the MACs of the bridges themselves
 	setOwn4      = "own4"        // port and link-local address that its bridge has, and another has not

@@ -14,7 +14,7 @@ import (
 
 // The sets of ipamd's table that give something to a port, as its documents name them.
 // They are read by nft here, and by no code of ipamd's.
-var givenByPort = []string{"leased", "macs", "ipv4", "ipv6", "anymac", "ipv4_anymac", "ipv6_anymac", "prefixes4", "prefixes"}
+var givenByPort = []string{"leased", "macs", "ipv4", "ipv6", "anymac", "ipv4_anymac", "ipv6_anymac", "prefixes4", "prefixes6"}
 
 // rules are the elements of each set of ipamd's table, their parts joined by a blank, the
 // port first. Without the table they are nil.
