@@ -778,14 +778,20 @@ func (s *scene) connect(t *testing.T) {
 func TestZ14WhatCameWhileNoneListened(t *testing.T) {
 	s := stage(t)
 	s.listen(t)
-	s.pause(t, frozen(ipam.WakePolicy{}))
-	s.stop()
-	s.connect(t)
-	s.start(t)
-	if c := s.woken(t).Cause; c.By != ipam.ByTraffic {
-		t.Errorf("%+v", c)
+	for _, known := range []bool{true, false} { // whether the next daemon has read the bridge at once
+		s.pause(t, frozen(ipam.WakePolicy{}))
+		s.stop()
+		s.connect(t)
+		if !known {
+			s.has()
+		}
+		s.start(t)
+		if c := s.woken(t).Cause; c.By != ipam.ByTraffic {
+			t.Errorf("%+v", c)
+		}
+		<-s.asked
 	}
-	<-s.asked
+	s.has(s.sandbox.HostName, s.neighbour.HostName)
 	s.pause(t, frozen(ipam.WakePolicy{}))
 	s.stop()
 	s.start(t)

@@ -1,6 +1,7 @@
 package catch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,18 +164,23 @@ func Remove(ctx context.Context) (removed bool, err error) {
 func (c *Catcher) Sync(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sleepers := Sleepers(c.cfg.Book.InState(ipam.Paused), c.cfg.Book.Sleep, c.portOf())
-	want := Table(sleepers, c.cfg.Ignore)
-	if want == nil {
-		c.lost.Store(false)
-		return c.conn.Remove(ctx, nft.Netdev, TableName)
-	}
+	paused := c.cfg.Book.InState(ipam.Paused)
+	want := Table(Sleepers(paused, c.cfg.Book.Sleep, c.portOf()), c.cfg.Ignore)
+	like := cmp.Or(want, &nft.Table{Family: nft.Netdev, Name: TableName})
 	lost := c.lost.Swap(false) // before the reading: what is lost behind it is read once more
-	have, err := c.conn.Read(ctx, want)
-	if err == nil && lost {
-		c.missed(have, sleepers)
+	if want == nil && !lost {
+		return c.conn.Remove(ctx, like.Family, like.Name)
 	}
-	if err == nil {
+	have, err := c.conn.Read(ctx, like)
+	if err == nil && lost {
+		// Also for those whose port is not known, as where their bridge cannot be read yet: their rules end here.
+		c.missed(have, Sleepers(paused, c.cfg.Book.Sleep, recordedPort))
+	}
+	switch {
+	case err != nil:
+	case want == nil:
+		err = c.conn.Remove(ctx, like.Family, like.Name)
+	default:
 		err = c.conn.Apply(ctx, have, want)
 	}
 	if err != nil && lost {
@@ -182,6 +188,9 @@ func (c *Catcher) Sync(ctx context.Context) error {
 	}
 	return err
 }
+
+// recordedPort is the port that a lease records, there or not.
+func recordedPort(l *ipam.Lease) (port Link, is bool) { return Link{Name: l.HostInterface}, true }
 
 // missed notes for whom packets came whose copies may not have been received.
 func (c *Catcher) missed(have *nft.Table, sleepers []Sleeper) {
