@@ -74,7 +74,7 @@ func (b *Bridge) schedule() *schedule {
 		{func(pending) bool { return true }, b.findListeners, childrenEvery, time.Time{}},
 		{func(p pending) bool { return p.search }, settled(b.searchStacked), childrenPause, time.Time{}},
 		{func(p pending) bool { return p.recount }, b.recountNeighbours, recountEvery, time.Time{}},
-		{func(p pending) bool { return p.crowded }, b.readCrowds, crowdsEvery, time.Time{}},
+		{func(p pending) bool { return p.crowded }, settled(b.readCrowds), crowdsEvery, time.Time{}},
 		{func(p pending) bool { return p.locate }, func(ctx context.Context) error { return b.Settle(ctx) }, locateEvery, time.Time{}},
 	}}
 }
