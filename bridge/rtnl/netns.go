@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -35,19 +36,47 @@ func (r *Socket) spaceID(by uint16, value uint32) (int, error) {
 	return id, err
 }
 
-// NetnsIDs lists the ids of all namespaces that this one knows.
+const (
+	idsInPart      = 100  // fewer than the first part of a list on a new socket has room for: 134
+	idsInLargePart = 1000 // fewer than any later part has: some 1 150, in 32 KiB
+	idsGap         = 2048 // ids in a row that no namespace has; the kernel gives a new one the lowest that is free
+)
+
+// NetnsIDs lists the ids of all namespaces that this one knows, in order; one of them may have just ended.
+//
+// The kernel's list is not whole where it takes several parts, and nothing marks that. Since Linux 6.10 it ends
+// with the first one (rtnl_net_dumpid, whose walk may stop for want of room, and is taken for over). Before that it went on by
+// the number of those sent, so for each namespace that ended meanwhile one that lives was left out. So a list
+// that may take several is asked for again, which has larger parts then, and what may be behind those is asked for id by id.
 func (r *Socket) NetnsIDs() (ids []int, err error) {
-	err = Steady(func() error {
-		ids = ids[:0]
-		return r.dump(unix.RTM_GETNSID, make([]byte, sizeofRtgenmsg), func(body []byte) error {
-			id, err := ParseNetnsID(body)
-			if id != Unassigned {
-				ids = append(ids, id)
-			}
-			return err
+	for _, room := range []int{idsInPart, idsInLargePart} {
+		var list []int
+		err = Steady(func() error {
+			list = list[:0]
+			return r.dump(unix.RTM_GETNSID, make([]byte, sizeofRtgenmsg), func(body []byte) error {
+				id, err := ParseNetnsID(body)
+				if id != Unassigned {
+					list = append(list, id)
+				}
+				return err
+			})
 		})
-	})
-	return ids, err
+		ids = append(ids, list...)
+		slices.Sort(ids)
+		if ids = slices.Compact(ids); err != nil || len(list) < room {
+			return ids, err
+		}
+	}
+	for id := ids[len(ids)-1] + 1; id <= ids[len(ids)-1]+idsGap; id++ {
+		there, err := r.HasNetns(id)
+		if err != nil {
+			return ids, err
+		}
+		if there {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }
 
 // AssignID has the kernel give an id to the namespace that fd is open on.
