@@ -240,7 +240,9 @@ func (v *view) held(d *decision, l *ipam.Lease, overdue bool, contests map[strin
 		case overdue:
 			m := d.missed[l.ID]
 			d.add(s, Reap, "no container and no witness has shown it for %v", v.now.Since(m.since).Round(time.Second))
-		case allPaused(backed) && !v.silent(census.Runtime) && (v.whole || v.newer(l, latest(backed))):
+		case allPaused(backed) && !v.silent(census.Runtime) && (v.whole || v.newer(l, latest(backed)) || v.now.Since(l.Since) >= shortly):
+			// Of a moment ago the tasks may have been seen before they were resumed. What stands still for longer was frozen
+			// as a wake or a resume was recorded, and nothing would wake it.
 			d.add(s, Pause, "the runtime has paused it")
 		default:
 			if s.bind.Containers = unrecorded(l, backed); len(s.bind.Containers) > 0 {
@@ -333,7 +335,7 @@ func anothersPort(v *view, l *ipam.Lease, s census.Sighting) bool {
 }
 
 // shortly is how long a runtime may take to pause what it has said is paused, where it has not said
-// how.
+// how, and to report that tasks were resumed.
 const shortly = time.Minute
 
 // resumed reports that a workload runs whose lease is paused. A client that pauses a lease
