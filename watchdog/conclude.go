@@ -43,22 +43,14 @@ func (w *Watchdog) conclude(ctx context.Context) {
 // The kernel's entries are forgotten before the commit: a crash between the
 // two costs nothing, while the other order would leave entries of an old owner
 // behind on an address that may have a new one.
-//
-// Where all the time went by on a bridge that does not answer, the attempts that are not about it have
-// a time of their own, behind that.
-func (w *Watchdog) confirm(run context.Context, batch []*attempt) {
-	ctx, cancel := context.WithTimeout(run, w.cfg.Timeout)
+func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	ties := make([]Tie, len(batch))
 	for i, a := range batch {
 		ties[i] = workload.TieOf(a.lease)
 	}
 	in := w.survey(ctx, ties)
-	unread := func(a *attempt) bool { return census.ErrorAbout(a.lease.Addr, in.newsErr) != nil }
-	if others := slices.DeleteFunc(slices.Clone(batch), unread); ctx.Err() != nil && 0 < len(others) && len(others) < len(batch) {
-		batch = slices.DeleteFunc(batch, func(a *attempt) bool { return !unread(a) })
-		defer w.confirm(run, others)
-	}
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
 		wire := workload.About(w.cfg.Board, a.lease)
 		a.facts.add(a.lease, a.leases, in, wire)
