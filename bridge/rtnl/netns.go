@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -36,10 +37,16 @@ func (r *Socket) spaceID(by uint16, value uint32) (int, error) {
 	return id, err
 }
 
+// A part of a list is a page, of 8 KiB at the most, or 32 KiB to a reader that has read before, where the kernel has as much
+// at hand: some of it is the kernel's own. One that ends for want of room has three quarters of these ids at least.
+var (
+	idsInPage  = min(os.Getpagesize(), 8<<10) / idSize
+	idsIn32KiB = 32 << 10 / idSize
+)
+
 const (
-	idsInPart      = 100  // fewer than the first part of a list on a new socket has room for: 134
-	idsInLargePart = 1000 // fewer than any later part has: some 1 150, in 32 KiB
-	idsGap         = 2048 // ids in a row that no namespace has; the kernel gives a new one the lowest that is free
+	idSize = 28   // bytes of a message about one
+	idsGap = 1024 // ids in a row that no namespace has; the kernel gives a new one the lowest that is free
 )
 
 // NetnsIDs lists the ids of all namespaces that this one knows, in order; one of them may have just ended.
@@ -47,9 +54,10 @@ const (
 // The kernel's list is not whole where it takes several parts, and nothing marks that. Since Linux 6.10 it ends
 // with the first one (rtnl_net_dumpid, whose walk may stop for want of room, and is taken for over). Before that it went on by
 // the number of those sent, so for each namespace that ended meanwhile one that lives was left out. So a list
-// that may take several is asked for again, which has larger parts then, and what may be behind those is asked for id by id.
+// that may take several is asked for again, which has larger parts then as a rule, and where that may have ended for want
+// of room the rest is asked for id by id: one that no namespace has costs 5 µs, and one that one has 35 µs with 3 000 of them.
 func (r *Socket) NetnsIDs() (ids []int, err error) {
-	for _, room := range []int{idsInPart, idsInLargePart} {
+	for again := range 2 {
 		var list []int
 		err = Steady(func() error {
 			list = list[:0]
@@ -63,7 +71,9 @@ func (r *Socket) NetnsIDs() (ids []int, err error) {
 		})
 		ids = append(ids, list...)
 		slices.Sort(ids)
-		if ids = slices.Compact(ids); err != nil || len(list) < room {
+		ids = slices.Compact(ids)
+		n := len(list)
+		if err != nil || n < idsInPage*3/4 || again > 0 && idsInPage < n && n < idsIn32KiB*3/4 {
 			return ids, err
 		}
 	}

@@ -19,6 +19,7 @@ func TestNamespacesThatLiveAreListed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ ending, living int }{
 		"one part":            {0, 60},
+		"a full page":         {3, 134},
 		"a few parts":         {20, 240},
 		"several large parts": {3, 1400},
 	} {
