@@ -39,7 +39,7 @@ func (w *ruled) Changed() <-chan struct{}                    { return w.never }
 func (w *ruled) Ports() []enforce.Port                       { return w.ports }
 func (w *ruled) PortNamed(name string) (enforce.Port, bool)  { p, is := w.names[name]; return p, is }
 func (w *ruled) Settle(context.Context, ...netip.Addr) error { return nil }
-func (w *ruled) PortsInto(_ context.Context, of ...enforce.Namespace) []enforce.Into {
+func (w *ruled) PortsInto(_ context.Context, of ...enforce.RecordedNetns) []enforce.Into {
 	return make([]enforce.Into, len(of))
 }
 func (w *ruled) SetGroups(context.Context, int, bool) error        { return nil }

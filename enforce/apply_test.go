@@ -18,19 +18,19 @@ type one struct {
 	ports  []Port
 }
 
-func (w *one) Epoch() string                                       { return "epoch" }
-func (w *one) Rev() int64                                          { return int64(len(w.leases)) }
-func (w *one) Leases() ([]*ipam.Lease, int64)                      { return w.leases, w.Rev() }
-func (w *one) Pools() []*ipam.Pool                                 { return nil }
-func (w *one) Changed() <-chan struct{}                            { return nil }
-func (w *one) Ports() []Port                                       { return w.ports }
-func (w *one) Settle(context.Context, ...netip.Addr) error         { return nil }
-func (w *one) PortsInto(_ context.Context, of ...Namespace) []Into { return make([]Into, len(of)) }
-func (w *one) SetGroups(context.Context, int, bool) error          { return nil }
-func (w *one) Bridges() []Bridge                                   { return nil }
-func (w *one) Unlearn(context.Context, int) error                  { return nil }
-func (w *one) IsPort(context.Context, string, int) (bool, error)   { return false, nil }
-func (w *one) LearnNoGroups(context.Context, int) error            { return nil }
+func (w *one) Epoch() string                                           { return "epoch" }
+func (w *one) Rev() int64                                              { return int64(len(w.leases)) }
+func (w *one) Leases() ([]*ipam.Lease, int64)                          { return w.leases, w.Rev() }
+func (w *one) Pools() []*ipam.Pool                                     { return nil }
+func (w *one) Changed() <-chan struct{}                                { return nil }
+func (w *one) Ports() []Port                                           { return w.ports }
+func (w *one) Settle(context.Context, ...netip.Addr) error             { return nil }
+func (w *one) PortsInto(_ context.Context, of ...RecordedNetns) []Into { return make([]Into, len(of)) }
+func (w *one) SetGroups(context.Context, int, bool) error              { return nil }
+func (w *one) Bridges() []Bridge                                       { return nil }
+func (w *one) Unlearn(context.Context, int) error                      { return nil }
+func (w *one) IsPort(context.Context, string, int) (bool, error)       { return false, nil }
+func (w *one) LearnNoGroups(context.Context, int) error                { return nil }
 
 func (w *one) PortNamed(name string) (Port, bool) {
 	for _, p := range w.ports {

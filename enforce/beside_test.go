@@ -183,7 +183,7 @@ type blocked struct {
 	silent  int   // so many looks take too long
 }
 
-func (w *blocked) PortsInto(_ context.Context, of ...Namespace) []Into {
+func (w *blocked) PortsInto(_ context.Context, of ...RecordedNetns) []Into {
 	out := make([]Into, len(of))
 	for i := range of {
 		out[i] = Into{Ports: w.behind, Unopened: w.beside, Err: w.into}

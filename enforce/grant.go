@@ -44,10 +44,10 @@ func (p Policy) trusts() bool { return p.DropUnleased && len(p.Trusted) > 0 }
 
 // What is known of our bridges, of their ports, and of where these lead.
 type (
-	Port      = census.Port
-	Bridge    = census.Bridge
-	Namespace = census.RecordedNetns
-	Into      = census.Into
+	Port          = census.Port
+	Bridge        = census.Bridge
+	RecordedNetns = census.RecordedNetns
+	Into          = census.Into
 )
 
 // A Grant is one address that one port may use.

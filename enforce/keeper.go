@@ -40,7 +40,7 @@ type Kernel interface {
 	Settle(ctx context.Context, about ...netip.Addr) error
 	// PortsInto says of each namespace which ports lead into it, as the kernel has them now, in the same order. So many
 	// are asked about side by side.
-	PortsInto(ctx context.Context, of ...Namespace) []Into
+	PortsInto(ctx context.Context, of ...RecordedNetns) []Into
 	// IsPort reports whether the link of an index, or where that is 0 of a name, is a port of one
 	// of our bridges, as the kernel has it now.
 	IsPort(ctx context.Context, name string, index int) (bool, error)

@@ -31,8 +31,8 @@ type locator struct {
 func (k *Keeper) locator() locator { return locator{k.cfg.Kernel, k.cfg.Boot} }
 
 // namespace is the one that a lease records in this boot.
-func (k locator) namespace(l *ipam.Lease) (n Namespace, known bool) {
-	return Namespace{Path: l.Netns, Inode: l.Plug.Inode}, l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(k.boot)
+func (k locator) namespace(l *ipam.Lease) (n RecordedNetns, known bool) {
+	return RecordedNetns{Path: l.Netns, Inode: l.Plug.Inode}, l.Netns != "" && l.Plug.Inode != 0 && l.Plug.OfBoot(k.boot)
 }
 
 // into asks which ports lead into the namespace that a lease records in this boot; none where it records none.
@@ -79,9 +79,9 @@ func (k locator) places(ctx context.Context, leases []*ipam.Lease, tries int) (a
 }
 
 // ask asks about the namespaces of some leases.
-func (k locator) ask(ctx context.Context, leases []*ipam.Lease) map[Namespace]Into {
-	said := make(map[Namespace]Into, len(leases))
-	var of []Namespace
+func (k locator) ask(ctx context.Context, leases []*ipam.Lease) map[RecordedNetns]Into {
+	said := make(map[RecordedNetns]Into, len(leases))
+	var of []RecordedNetns
 	for _, l := range leases {
 		n, _ := k.namespace(l)
 		if _, asked := said[n]; !asked {

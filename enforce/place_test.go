@@ -16,11 +16,11 @@ import (
 type asked struct {
 	one
 	takes  time.Duration
-	silent func(Namespace) bool // nil: none
-	rounds [][]Namespace        // as they were asked about
+	silent func(RecordedNetns) bool // nil: none
+	rounds [][]RecordedNetns        // as they were asked about
 }
 
-func (w *asked) PortsInto(_ context.Context, of ...Namespace) []Into {
+func (w *asked) PortsInto(_ context.Context, of ...RecordedNetns) []Into {
 	time.Sleep(w.takes)
 	w.rounds = append(w.rounds, slices.Clone(of))
 	out := make([]Into, len(of))
@@ -60,7 +60,7 @@ func TestE3NamespacesAreAskedAboutAtOnce(t *testing.T) {
 	cooling.ID, cooling.Netns, cooling.State = "cooling", "/run/netns/cooling", ipam.Cooling
 	before.ID, before.Netns, before.Plug.Boot = "before", "/run/netns/before", "another"
 	w.leases = append(w.leases, &other, &cooling, &before)
-	w.silent = func(n Namespace) bool { return n.Inode <= 3 && len(w.rounds) < 3 }
+	w.silent = func(n RecordedNetns) bool { return n.Inode <= 3 && len(w.rounds) < 3 }
 	at, err := w.locator().places(t.Context(), w.leases, firstTries)
 	if err != nil {
 		t.Error(err)
@@ -84,7 +84,7 @@ func TestE3TheFirstPlacesAreAskedForInTime(t *testing.T) {
 	for takes, rounds := range map[time.Duration]int{firstWithin / 2: 3, 2 * firstWithin: 1, firstWithin / 1000: firstTries} {
 		synctest.Test(t, func(t *testing.T) {
 			w := in(3, 3)
-			w.takes, w.silent = takes, func(n Namespace) bool { return n.Inode == 2 }
+			w.takes, w.silent = takes, func(n RecordedNetns) bool { return n.Inode == 2 }
 			at, err := w.locator().places(t.Context(), w.leases, firstTries)
 			if len(w.rounds) != rounds || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a round of %v: %d of them, want %d; %v", takes, len(w.rounds), rounds, err)

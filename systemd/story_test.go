@@ -162,8 +162,8 @@ func tellRestarts(t *testing.T, m *machine) {
 	})
 }
 
-// patient is most of the eight seconds for which a call waits for a daemon that has just started. One that
-// is stopped meanwhile keeps it for four more.
+// patient is how long a call waits at the least before a daemon that has just started refuses it: eight seconds,
+// or four in one that is asked to stop.
 const patient = 4 * time.Second
 
 // whileCalling does something while two callers allocate without a pause. No

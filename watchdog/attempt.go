@@ -147,7 +147,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	a.facts = w.look(own, a.lease, a.unrecorded, a.reassigned, a.leases)
 	w.askClaims(own, a)
 	found := obstacles(a.lease, a.facts, false)
-	if len(found) == 0 && a.lease.State != ipam.Releasing { // whoever released it has decided that it ends
+	if len(found) == 0 && a.lease.State != ipam.Releasing { // that it ends was decided with the release
 		found = w.askOwner(own, a.lease.Sandbox)
 	}
 	late := own.Err() != nil

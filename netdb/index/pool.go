@@ -71,7 +71,7 @@ func newPoolIndex(p *ipam.Pool) *poolIndex {
 	return pi
 }
 
-// checkGivable says why a pool can give an address to nobody.
+// checkGivable says why a pool can give an address to no sandbox.
 func (pi *poolIndex) checkGivable(a netip.Addr) error {
 	if note := pi.pool.OutsideAddr(a); note != "" {
 		return fmt.Errorf("%w %s: it is %s", ipam.ErrNotInPool, pi.pool.Name, note)
