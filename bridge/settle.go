@@ -24,8 +24,8 @@ func (b *Bridge) Settle(ctx context.Context, about ...netip.Addr) error {
 	return b.locked(ctx, func() error {
 		b.drain()
 		err := b.settle(ctx, about)
-		if b.neighbour.isBehind() || ctx.Err() != nil {
-			b.alarm.ring() // Run does the rest: the sockets, by which it wakes, have been read empty
+		if b.neighbour.isBehind() {
+			b.alarm.ring() // Run does the rest
 		}
 		return err
 	})
