@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/icmp6"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
@@ -40,7 +41,7 @@ var newsFloods = map[string]func(f *flooded, n int){
 		copy(frame[wireEtherLength+8:], source[:])
 		copy(frame[wireEtherLength+24:], gateway[:])
 		clear(frame[icmp+2 : icmp+4])
-		binary.BigEndian.PutUint16(frame[icmp+2:], probe.Checksum(source, gateway, frame[icmp:]))
+		binary.BigEndian.PutUint16(frame[icmp+2:], icmp6.Checksum(source, gateway, frame[icmp:]))
 		f.tap.send(frame)
 	},
 	"ever new MACs": func(f *flooded, n int) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/probe"
+	"github.com/ipamd/ipamd/internal/icmp6"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/internal/realtest"
 )
@@ -99,7 +100,7 @@ func TestC9ProbeClaimsNothing(t *testing.T) {
 					continue // the kernel's, for itself
 				}
 				asked[target] = true
-				if !source.IsLinkLocalUnicast() || source != probe.LinkLocal(mac) {
+				if !source.IsLinkLocalUnicast() || source != icmp6.LinkLocal(mac) {
 					t.Errorf("a solicitation from %v", source)
 				}
 				if group := netip.AddrFrom16([16]byte(f[38:54])); group.String() != "ff02::1:ff00:"+map[byte]string{0x99: "99", 7: "7"}[f[77]] || f[21] != 255 {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/ipamd/ipamd/bridge/probe"
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // A bridgeNetns is the network namespace that everything here opens in. Holding it
@@ -39,25 +39,7 @@ func (n bridgeNetns) do(f func() error) error {
 	if n.own {
 		return f()
 	}
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("find the thread's network namespace: %w", err)
-	}
-	defer home.Close()
-	if err := netns.Set(n.ns); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace: %w", err)
-	}
-	err = f()
-	if back := netns.Set(home); back != nil {
-		// The thread stays locked, so that no goroutine ever runs in the wrong
-		// namespace.
-		return fmt.Errorf("leave network namespace: %w", back)
-	}
-	runtime.UnlockOSThread()
-	return err
+	return nsthread.In(int(n.ns), f)
 }
 
 func (n bridgeNetns) close() {

@@ -7,6 +7,7 @@ import (
 
 	"go4.org/netipx"
 
+	"github.com/ipamd/ipamd/internal/icmp6"
 	"github.com/ipamd/ipamd/nft"
 )
 
@@ -57,11 +58,11 @@ func (p Policy) members(g Grant) []member {
 	switch mac := g.mac(); {
 	case mac != nil && addr.Is4():
 		add(setMACs, g.Port, mac)
-		add(setIPv6, g.Port, mac, LinkLocal(mac))
+		add(setIPv6, g.Port, mac, icmp6.LinkLocal(mac))
 		add(setIPv4, g.Port, mac, addr)
 	case mac != nil:
 		add(setMACs, g.Port, mac)
-		add(setIPv6, g.Port, mac, LinkLocal(mac))
+		add(setIPv6, g.Port, mac, icmp6.LinkLocal(mac))
 		add(setIPv6, g.Port, mac, addr)
 	case addr.Is4():
 		add(setAnyMAC, g.Port)
@@ -99,7 +100,7 @@ func taken(g Grant) (out []member) {
 	add := func(set string, parts ...any) { out = append(out, member{set, nft.Element{Key: nft.Key(parts...)}}) }
 	if mac := g.mac(); mac != nil {
 		add(setTakenMACs, mac)
-		add(setTaken6, LinkLocal(mac))
+		add(setTaken6, icmp6.LinkLocal(mac))
 	}
 	if addr := g.Addr.Addr(); addr.Is4() {
 		add(setTaken4, addr)

@@ -2,7 +2,6 @@ package enforce
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -104,15 +103,6 @@ func Grants(l *ipam.Lease, at []int) []Grant {
 		out[i] = Grant{Lease: l.ID, Port: port, MAC: l.MAC, Addr: l.Prefix()}
 	}
 	return out
-}
-
-// LinkLocal is the address that an interface with that MAC gives itself (RFC 4291,
-// appendix A).
-func LinkLocal(mac net.HardwareAddr) netip.Addr {
-	if len(mac) != 6 {
-		return netip.Addr{}
-	}
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 func sortGrants(g []Grant) {

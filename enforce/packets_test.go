@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/enforce"
+	"github.com/ipamd/ipamd/internal/icmp6"
 	"github.com/ipamd/ipamd/internal/nstest"
 	"github.com/ipamd/ipamd/nft"
 )
@@ -158,7 +159,7 @@ type packet struct {
 func (s *scene) packets() []packet {
 	am, bm, cm := s.a.MAC, s.b.MAC, s.c.MAC
 	strange := net.HardwareAddr{2, 0, 0, 0, 0xee, 1}
-	ownLL, otherLL := enforce.LinkLocal(am), enforce.LinkLocal(bm)
+	ownLL, otherLL := icmp6.LinkLocal(am), icmp6.LinkLocal(bm)
 	any4 := netip.MustParseAddr("10.8.0.255")
 	ff := netip.MustParseAddr("ff02::1")
 	hibernated := net.HardwareAddr{2, 0, 0, 0, 0, 5}

@@ -3,17 +3,18 @@ package plumb
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/icmp6"
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // Announce announces on the bridge's network that the port's addresses are at its MAC now:
@@ -55,7 +56,7 @@ func (w *work) announce(ctx context.Context) error {
 		w.host = l
 	}
 	mac := w.guest.Attrs().HardwareAddr
-	return within(w.ns, func() error {
+	return nsthread.In(int(w.ns), func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("open a packet socket: %w", err)
@@ -93,26 +94,13 @@ func unsolicitedNA(mac net.HardwareAddr, a netip.Addr) []byte {
 	icmp := append([]byte{136, 0, 0, 0, 0x20, 0, 0, 0}, a.AsSlice()...)
 	icmp = append(icmp, 2, 1)
 	icmp = append(icmp, mac...)
-	pseudo := append(append(a.AsSlice(), all.AsSlice()...), 0, 0, 0, byte(len(icmp)), 0, 0, 0, 58)
-	binary.BigEndian.PutUint16(icmp[2:], checksum(append(pseudo, icmp...)))
+	binary.BigEndian.PutUint16(icmp[2:], icmp6.Checksum(a.As16(), all.As16(), icmp))
 
 	b := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac...)
 	b = append(b, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(icmp)), 58, 255)
 	b = append(b, a.AsSlice()...)
 	b = append(b, all.AsSlice()...)
 	return append(b, icmp...)
-}
-
-// checksum is the Internet's (RFC 1071), of an even number of bytes.
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) > 1; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return ^uint16(sum)
 }
 
 // notify has the kernel announce the link's IPv4 addresses whenever it comes up, or
@@ -138,19 +126,4 @@ func notify(ns netns.NsHandle, index int) error {
 	req.AddData(spec)
 	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
 	return err
-}
-
-// within calls f on a thread in a namespace.
-func within(ns netns.NsHandle, f func() error) error {
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer home.Close()
-	if err = netns.Set(ns); err == nil {
-		err = f()
-	}
-	return errors.Join(err, leave(home))
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // ErrFamilyOff is of a namespace in which a family is switched off that the port has an address of.
@@ -36,7 +38,7 @@ func Fits(ctx context.Context, s Spec) (noIPv6, err error) {
 // hasIPv6 refuses a namespace in which the sandbox's end could have no address of IPv6. One that is
 // not there yet begins with the default. Where that cannot be read the kernel says it later.
 func (w *work) hasIPv6() error {
-	return within(w.ns, func() error {
+	return nsthread.In(int(w.ns), func() error {
 		for _, link := range []string{w.spec.Guest, "default"} {
 			off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + link + "/disable_ipv6")
 			if errors.Is(err, fs.ErrNotExist) {

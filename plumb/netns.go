@@ -6,10 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // MakeNetns makes a network namespace that a file of this path stands for. A file
@@ -33,7 +34,7 @@ func MakeNetns(path string) (err error) {
 	}
 	_ = f.Close()
 	step("netns file")
-	err = inNew(func() error {
+	err = nsthread.InNew(func() error {
 		return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "", unix.MS_BIND, "")
 	})
 	if err != nil {
@@ -71,32 +72,6 @@ func shared(folder string) error {
 		return fmt.Errorf("mount %s upon itself: %w", folder, err)
 	}
 	return nil
-}
-
-// inNew calls f on a thread in a new network namespace, which ends with f unless f
-// holds on to it.
-func inNew(f func() error) error {
-	runtime.LockOSThread() // a namespace is a property of the thread
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer home.Close()
-	if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-		err = f()
-	}
-	return errors.Join(err, leave(home))
-}
-
-// leave takes the thread back to a namespace, and lets others use it again. A
-// thread that cannot go back ends with its goroutine.
-func leave(home netns.NsHandle) error {
-	err := netns.Set(home)
-	if err == nil {
-		runtime.UnlockOSThread()
-	}
-	return err
 }
 
 // RemoveNetns takes away the file that stands for a network namespace. The kernel

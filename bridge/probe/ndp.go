@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/icmp6"
 )
 
 const (
@@ -47,13 +49,13 @@ func ndpQuestion(from net.HardwareAddr, addr netip.Addr) []byte {
 	// The solicited-node group of the target, and the MAC it maps to.
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
 	copy(group[13:], target[13:])
-	source := LinkLocal(from).As16()
+	source := icmp6.LinkLocal(from).As16()
 
 	message := []byte{neighbourSolicitation, 0, 0, 0, 0, 0, 0, 0}
 	message = append(message, target[:]...)
 	message = append(message, sourceLinkLayer, 1)
 	message = append(message, from...)
-	binary.BigEndian.PutUint16(message[2:], Checksum(source, group, message))
+	binary.BigEndian.PutUint16(message[2:], icmp6.Checksum(source, group, message))
 
 	f := make([]byte, 0, etherLength+ipv6Length+len(message))
 	f = append(f, 0x33, 0x33, group[12], group[13], group[14], group[15])
@@ -80,28 +82,4 @@ func ndpAnswer(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 		mac = option[2:8]
 	}
 	return netip.AddrFrom16([16]byte(f[icmp+8 : icmp+24])), net.HardwareAddr(append([]byte(nil), mac...)), true
-}
-
-// LinkLocal is the link-local address that belongs to a MAC (RFC 4291,
-// appendix A).
-func LinkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0xfe, 0x80, 0, 0, 0, 0, 0, 0,
-		mac[0] ^ 0x02, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5],
-	})
-}
-
-// Checksum is ICMPv6's (RFC 4443, section 2.3), over the pseudo header and a
-// message of even length whose own checksum is zero.
-func Checksum(source, target [16]byte, message []byte) uint16 {
-	sum := uint32(len(message)) + icmpv6
-	for _, part := range [][]byte{source[:], target[:], message} {
-		for i := 0; i < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/bridge/rtnl"
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // A port is how a container's interface is plugged, as far as the main plugin has made it
@@ -90,21 +89,15 @@ func portBelow(c *config, args *skel.CmdArgs) (port, error) {
 
 // dialIn opens a netlink socket in another namespace, where it stays. Without the way home
 // the thread is left to this goroutine alone, and the call is an error.
-func dialIn(inside *os.File) (*rtnl.Socket, error) {
-	runtime.LockOSThread()
-	home, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, err
+func dialIn(inside *os.File) (s *rtnl.Socket, err error) {
+	err = nsthread.In(int(inside.Fd()), func() (err error) {
+		s, err = rtnl.Dial(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil && s != nil {
+		s.Close()
+		s = nil
 	}
-	defer home.Close()
-	if err := unix.Setns(int(inside.Fd()), unix.CLONE_NEWNET); err != nil {
-		return nil, err
-	}
-	s, err := rtnl.Dial(unix.NETLINK_ROUTE)
-	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
-		return nil, errors.Join(err, back)
-	}
-	runtime.UnlockOSThread()
 	return s, err
 }
 
