@@ -17,8 +17,8 @@ type attempt struct {
 	lease      *ipam.Lease
 	unrecorded []Container // that belong to it, or did, beside the recorded ones
 	leases     *workload.Leases
-	claims     []Container        // that may belong to it by a label alone
-	over       bool               // the grace for such claims is over
+	byName     []Container        // that may belong to it by the sandbox's name alone
+	graceOver  bool               // byNameGrace is over
 	reassigned map[Container]bool // of the recorded ones, those that are another lease's by now
 	facts      facts
 	asked      bool // news asked for it, and not the clock
@@ -111,8 +111,8 @@ func (w *Watchdog) begin(ctx context.Context, works *sync.WaitGroup, r *reading,
 		x := r.allLeases()
 		a := &attempt{lease: t.lease, unrecorded: r.index.of(t.lease, x, true), leases: x, reassigned: r.index.reassigned(t.lease, x),
 			asked: t.asked, slow: t.slow}
-		a.claims = r.index.claims(t.lease, a.unrecorded)
-		a.unrecorded = slices.DeleteFunc(a.unrecorded, func(c Container) bool { return slices.Contains(a.claims, c) })
+		a.byName = r.index.byNameAlone(t.lease, a.unrecorded)
+		a.unrecorded = slices.DeleteFunc(a.unrecorded, func(c Container) bool { return slices.Contains(a.byName, c) })
 		works.Go(func() { w.try(ctx, works, a) })
 	}
 	return next
@@ -145,7 +145,7 @@ func (w *Watchdog) try(ctx context.Context, works *sync.WaitGroup, a *attempt) {
 	own, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
 	a.facts = w.look(own, a.lease, a.unrecorded, a.reassigned, a.leases)
-	w.askClaims(own, a)
+	w.askByName(own, a)
 	found := obstacles(a.lease, a.facts, false)
 	if len(found) == 0 && a.lease.State != ipam.Releasing { // that it ends was decided with the release
 		found = w.askOwner(own, a.lease.Sandbox)

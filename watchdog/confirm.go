@@ -10,8 +10,8 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// An answer is what the runtime said about one container.
-type answer struct {
+// A lookedUp is what the runtime said about one container.
+type lookedUp struct {
 	Look
 	err error
 }
@@ -21,9 +21,9 @@ type answer struct {
 type facts struct {
 	runtime bool // there is one
 
-	looks        map[Container]answer // asked by id
-	blockNothing map[Container]bool   // containers without a task, and the lease's by a label alone
-	reassigned   map[Container]bool   // recorded, and another lease's by now
+	looks        map[Container]lookedUp // asked by id
+	blockNothing map[Container]bool     // containers without a task, and the lease's by a label alone
+	reassigned   map[Container]bool     // recorded, and another lease's by now
 
 	ports   bool // were asked
 	plugged []census.Plugged

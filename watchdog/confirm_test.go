@@ -31,7 +31,7 @@ func TestConfirmed(t *testing.T) {
 	}
 	// all asked, nothing there
 	asked := func() facts {
-		return facts{runtime: true, looks: map[Container]answer{c1: {}}, ports: true, listed: true, wire: &census.Answer{Addr: addr}}
+		return facts{runtime: true, looks: map[Container]lookedUp{c1: {}}, ports: true, listed: true, wire: &census.Answer{Addr: addr}}
 	}
 	for name, tt := range map[string]struct {
 		change func(*ipam.Lease, *facts)
@@ -44,17 +44,17 @@ func TestConfirmed(t *testing.T) {
 		"no runtime, and containers recorded": {func(_ *ipam.Lease, f *facts) { f.runtime = false }, "runtime", "records 1 containers"},
 		"no runtime, and no containers":       {func(l *ipam.Lease, f *facts) { l.Containers, f.runtime, f.looks, f.listed = nil, false, nil, false }, "", ""},
 		"a record": {func(_ *ipam.Lease, f *facts) {
-			f.looks[c1] = answer{Look: Look{Found: true}}
+			f.looks[c1] = lookedUp{Look: Look{Found: true}}
 			f.seen = []census.Sighting{{Witness: census.Runtime, Namespace: "default", Container: "c1", Task: "stopped"}}
 		}, "container", "container default/c1 is there (task stopped)"},
-		"a task without a record":            {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{Look: Look{Task: "running"}} }, "task", "default/c1 has no record any more, but a task (running)"},
-		"a task that cannot be asked":        {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{err: errBroken} }, "runtime", errBroken.Error()},
-		"an answer with an error counts not": {func(_ *ipam.Lease, f *facts) { f.looks[c1] = answer{Look{Found: true}, errBroken} }, "runtime", "could not be asked"},
+		"a task without a record":            {func(_ *ipam.Lease, f *facts) { f.looks[c1] = lookedUp{Look: Look{Task: "running"}} }, "task", "default/c1 has no record any more, but a task (running)"},
+		"a task that cannot be asked":        {func(_ *ipam.Lease, f *facts) { f.looks[c1] = lookedUp{err: errBroken} }, "runtime", errBroken.Error()},
+		"an answer with an error counts not": {func(_ *ipam.Lease, f *facts) { f.looks[c1] = lookedUp{Look{Found: true}, errBroken} }, "runtime", "could not be asked"},
 		"the second container was not asked": {func(l *ipam.Lease, _ *facts) { l.Containers = append(l.Containers, ipam.Container(c2)) }, "runtime", "default/c2 was not asked"},
-		"one that was met and not recorded":  {func(_ *ipam.Lease, f *facts) { f.looks[c2] = answer{Look: Look{Found: true}} }, "container", "default/c2"},
+		"one that was met and not recorded":  {func(_ *ipam.Lease, f *facts) { f.looks[c2] = lookedUp{Look: Look{Found: true}} }, "container", "default/c2"},
 		"one that only the list shows":       {func(_ *ipam.Lease, f *facts) { f.list = []Container{c2} }, "container", "default/c2 is there"},
 		"found by both ways, reported once": {func(_ *ipam.Lease, f *facts) {
-			f.looks[c1] = answer{Look: Look{Found: true}}
+			f.looks[c1] = lookedUp{Look: Look{Found: true}}
 			f.list = []Container{c1}
 		}, "container", "default/c1"},
 		"no list":                   {func(_ *ipam.Lease, f *facts) { f.listed, f.listErr = false, errBroken }, "runtime", "could not be listed"},
@@ -68,7 +68,7 @@ func TestConfirmed(t *testing.T) {
 			f.wire.Silent = []census.Silence{{Witness: census.Host, Reason: "closed"}}
 		}, "silent", "the host witness cannot answer: closed"},
 		"everything at once, what is to be done first comes first": {func(_ *ipam.Lease, f *facts) {
-			f.looks[c1] = answer{Look: Look{Found: true}}
+			f.looks[c1] = lookedUp{Look: Look{Found: true}}
 			f.plugged = []census.Plugged{{Port: "veth1", Bridge: "rt0"}}
 			f.wire.Seen = []census.Sighting{{Addr: addr, Witness: census.Netns}}
 		}, "container port sighting", "c1"},

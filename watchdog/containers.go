@@ -139,10 +139,10 @@ func (r *containerIndex) aboutToUse(l *ipam.Lease, x *workload.Leases) []Contain
 	return slices.DeleteFunc(r.of(l, x, false), func(c Container) bool { return !x.AboutToUse(l, r.member(c).Record) })
 }
 
-// claims returns those of a released lease's containers that only their owner label
+// byNameAlone returns those of a released lease's containers that only their owner label
 // gives to it, and that never had a task as far as the board has shown: anyone who may
 // write records can make one.
-func (r *containerIndex) claims(l *ipam.Lease, of []Container) []Container {
+func (r *containerIndex) byNameAlone(l *ipam.Lease, of []Container) []Container {
 	if l.State != ipam.Releasing {
 		return nil
 	}

@@ -41,7 +41,7 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 	tasked, recorded := alone, work("recorded", "a", "")
 	tasked.Task = true
 	c := alone.Container
-	found := map[Container]answer{c: {Look: Look{Found: true}}}
+	found := map[Container]lookedUp{c: {Look: Look{Found: true}}}
 	for name, tt := range map[string]struct {
 		a           attempt
 		list, board []Record
@@ -49,14 +49,14 @@ func TestG7WhatBlocksNoRelease(t *testing.T) {
 	}{
 		"idle":                                    {attempt{facts: facts{looks: found, blockNothing: map[Container]bool{c: true}}}, []Record{alone}, []Record{alone}, true},
 		"young":                                   {attempt{facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
-		"with a task when it was asked":           {attempt{over: true, facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
+		"with a task when it was asked":           {attempt{graceOver: true, facts: facts{looks: found}}, []Record{alone}, []Record{alone}, false},
 		"made since it was asked":                 {attempt{}, []Record{alone}, []Record{alone}, false},
-		"made since, beyond the grace":            {attempt{over: true}, []Record{alone}, []Record{alone}, true},
-		"made since, not on the board yet":        {attempt{over: true}, []Record{alone}, nil, true},
-		"made since, the board shows a task":      {attempt{over: true}, []Record{alone}, []Record{tasked}, false},
+		"made since, beyond the grace":            {attempt{graceOver: true}, []Record{alone}, []Record{alone}, true},
+		"made since, not on the board yet":        {attempt{graceOver: true}, []Record{alone}, nil, true},
+		"made since, the board shows a task":      {attempt{graceOver: true}, []Record{alone}, []Record{tasked}, false},
 		"idle, and the board shows a task":        {attempt{facts: facts{looks: found, blockNothing: map[Container]bool{c: true}}}, []Record{alone}, []Record{tasked}, false},
-		"with the lease's id, beyond the grace":   {attempt{over: true}, []Record{named}, []Record{named}, false},
-		"recorded by the lease, beyond the grace": {attempt{over: true}, []Record{recorded}, []Record{recorded}, false},
+		"with the lease's id, beyond the grace":   {attempt{graceOver: true}, []Record{named}, []Record{named}, false},
+		"recorded by the lease, beyond the grace": {attempt{graceOver: true}, []Record{recorded}, []Record{recorded}, false},
 	} {
 		tt.a.lease, tt.a.leases = l, workload.NewLeases([]*ipam.Lease{l})
 		if got := tt.a.ignored(newIndex(tt.list), newIndex(tt.board))(tt.list[0].Container); got != tt.want {

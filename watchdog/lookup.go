@@ -20,7 +20,7 @@ import (
 func (w *Watchdog) look(ctx context.Context, l *ipam.Lease, others []Container, reassigned map[Container]bool, x *workload.Leases) facts {
 	f := facts{runtime: w.cfg.Runtime != nil, reassigned: reassigned}
 	if f.runtime {
-		f.looks = make(map[Container]answer)
+		f.looks = make(map[Container]lookedUp)
 		for _, c := range slices.Concat(l.Containers, others) {
 			if _, asked := f.looks[c]; !asked && !reassigned[c] {
 				f.looks[c] = w.lookAt(ctx, c)
@@ -48,36 +48,36 @@ func trace(ctx context.Context, cfg *Config, l *ipam.Lease, x *workload.Leases) 
 }
 
 const (
-	// claimGrace is how long a release waits for records without a task that carry the
+	// byNameGrace is how long a release waits for records without a task that carry the
 	// sandbox's name alone and were made no longer than that before it: one of them may
 	// be a start under way, which the release overtook. It is one grace a release: records
 	// that are made again and again do not prolong it.
-	claimGrace = 5 * time.Second
-	// claimsAbreast is how many of them are asked about at once.
-	claimsAbreast = 8
+	byNameGrace = 5 * time.Second
+	// byNameAbreast is how many of them are asked about at once.
+	byNameAbreast = 8
 )
 
-// grace is what is left of claimGrace for a release.
+// grace is what is left of byNameGrace for a release.
 func (w *Watchdog) grace(l *ipam.Lease) time.Duration {
-	return claimGrace - w.cfg.Now().Since(l.Since)
+	return byNameGrace - w.cfg.Now().Since(l.Since)
 }
 
-// askClaims looks an attempt's claims up by id, and notes those that block no release: they have no task,
+// askByName looks up, by id, an attempt's containers that are its lease's by name alone, and notes those that block no release: they have no task,
 // and were made too long before the release to be a start under way, or the grace is over.
-func (w *Watchdog) askClaims(ctx context.Context, a *attempt) {
-	a.over = w.grace(a.lease) <= 0
-	oldest := a.lease.Since.Wall.Add(-claimGrace)
+func (w *Watchdog) askByName(ctx context.Context, a *attempt) {
+	a.graceOver = w.grace(a.lease) <= 0
+	oldest := a.lease.Since.Wall.Add(-byNameGrace)
 	a.facts.blockNothing = make(map[Container]bool)
 	var mu sync.Mutex
 	var all errgroup.Group // waited for below
-	all.SetLimit(claimsAbreast)
-	for _, c := range a.claims {
+	all.SetLimit(byNameAbreast)
+	for _, c := range a.byName {
 		all.Go(func() error {
 			look := w.lookAt(ctx, c)
 			idle := false
 			if look.Found {
 				made, err := w.cfg.Runtime.Idle(ctx, c)
-				idle = err == nil && !made.IsZero() && (a.over || made.Before(oldest))
+				idle = err == nil && !made.IsZero() && (a.graceOver || made.Before(oldest))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -89,20 +89,20 @@ func (w *Watchdog) askClaims(ctx context.Context, a *attempt) {
 }
 
 // ignores reports whether a sighting blocks no release: it is of a record without a task that carries
-// the sandbox's name alone, and askClaims has noted it, or the grace is over. Its address is quarantined all the
+// the sandbox's name alone, and askByName has noted it, or the grace is over. Its address is quarantined all the
 // same, with [ReasonClaimed]: a container may be started from the record.
 func (a *attempt) ignores(s census.Sighting) bool {
 	c := Container{Namespace: s.Namespace, ID: s.Container}
 	return s.Witness == census.Runtime && s.Task == "" && s.Note == "" && s.LeaseID != a.lease.ID &&
-		!slices.Contains(a.lease.Containers, c) && (a.facts.blockNothing[c] || a.over)
+		!slices.Contains(a.lease.Containers, c) && (a.facts.blockNothing[c] || a.graceOver)
 }
 
-func (w *Watchdog) lookAt(ctx context.Context, c Container) answer {
+func (w *Watchdog) lookAt(ctx context.Context, c Container) lookedUp {
 	if err := ctx.Err(); err != nil {
-		return answer{err: err}
+		return lookedUp{err: err}
 	}
 	got, err := w.cfg.Runtime.Look(ctx, c)
-	return answer{got, err}
+	return lookedUp{got, err}
 }
 
 // add adds to the facts which containers belong to the lease by the

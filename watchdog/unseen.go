@@ -86,11 +86,11 @@ func (a *attempt) belonging() func(*containerIndex) []Container {
 }
 
 // ignored returns a function that says which of the containers in r block no release: those that
-// claim the lease by a label alone, have no task on the board, and either were noted by askClaims or, once
+// are the lease's by name alone, have no task on the board, and either were noted by askByName or, once
 // the grace is over, were found by no look-up: one that was found has been judged by it. A container that is made after the grace is not looked up.
 func (a *attempt) ignored(r, board *containerIndex) func(Container) bool {
 	return func(c Container) bool {
 		m := board.member(c)
-		return (a.facts.blockNothing[c] || a.over && !a.facts.looks[c].Found) && len(r.claims(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)
+		return (a.facts.blockNothing[c] || a.graceOver && !a.facts.looks[c].Found) && len(r.byNameAlone(a.lease, []Container{c})) > 0 && (m == nil || !m.ran)
 	}
 }
