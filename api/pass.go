@@ -62,7 +62,7 @@ type Finding struct {
 	LeaseID string    `json:"lease_id,omitempty"`
 	Detail  string    `json:"detail"`
 	Since   time.Time `json:"since,omitzero"`
-	Repair  string    `json:"mend"`              // the command that repairs it, or shows how; its name on the wire is of 0.1.0
+	Repair  string    `json:"mend"`              // the command that repairs it, or shows how; a comment of the shell may say when. Its name on the wire is of 0.1.0
 	Because string    `json:"because,omitempty"` // the kind of the finding that this one follows from, and ends with
 
 	// Count is how many findings this one stands for, where one stranger is seen

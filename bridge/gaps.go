@@ -16,7 +16,7 @@ type Gap struct {
 	Kind   string // one of the kinds below
 	Link   string // name of the port, or of the link
 	Detail string // one sentence for a person
-	Next   string // what a person does about it
+	Next   string // the command with which a person looks into it
 	Since  time.Time
 }
 
@@ -96,7 +96,7 @@ func (p *port) gap() (g Gap, is bool) {
 	if !p.unreadable.IsZero() {
 		return Gap{PortUnreadable, name,
 			fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", name),
-			"ip link del " + name + ", once its sandbox is gone", p.unreadable}, true
+			"ip link del " + name + " # once its sandbox is gone", p.unreadable}, true
 	}
 	if p.space == nil {
 		return g, false
@@ -121,7 +121,7 @@ func (n *nest) gap() (g Gap, is bool) {
 	g, is = n.inside.gap("of " + l.Name + " (" + l.where() + ")")
 	g.Kind, g.Link = LinkHidden, l.Name
 	if g.Next == "" {
-		g.Next = "look at what runs in network namespace " + census.NewNetnsID(n.id, n.file).Name() + ", and remove what is hostile"
+		g.Next = "ipamctl explain " + LinkHidden + " # look at what runs in network namespace " + census.NewNetnsID(n.id, n.file).Name()
 	}
 	return g, is
 }
@@ -136,7 +136,7 @@ func (in *inside) gap(which string) (g Gap, is bool) {
 	switch known := len(in.addrs) + len(in.more); {
 	case in.full && in.room() < mostInside:
 		g.Detail = fmt.Sprintf("the namespace %s has more addresses than the %d that are read of it, because other namespaces have so many; of the others only a probe and the neighbour table show anything", which, known)
-		g.Next = "look at what runs behind the ports with most addresses, and remove what is hostile"
+		g.Next = "ipamctl explain " + PortUnreadable + " # look at what runs behind the ports with most addresses"
 	case in.full:
 		g.Detail = fmt.Sprintf("the namespace %s has more addresses than the %d that are read of one; of the others only a probe and the neighbour table show anything", which, mostInside)
 	case !in.whole:

@@ -74,7 +74,7 @@ func overlaps(above []ipam.PoolSpec, spec ipam.PoolSpec, key string, ps *Problem
 }
 
 // RepairUnnamed is what to do about a pool of the book that the configuration does not name.
-const RepairUnnamed = "put its [[pool]] back into ipamd's configuration"
+const RepairUnnamed = "ipamctl explain pool_not_configured"
 
 // spec reads the addresses of a pool on a bridge. What they mean together is the book's
 // to check.

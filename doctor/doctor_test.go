@@ -100,7 +100,7 @@ func TestExamine(t *testing.T) {
 		"traffic would wake none, and is to": {func(s *State) { s.TrafficUnwatched = errors.New("x") }, nil, "", ""},
 		"a pool is not configured": {func(s *State) {
 			s.Unnamed = []*ipam.Pool{{PoolSpec: ipam.PoolSpec{Name: "old", Prefix: netip.MustParsePrefix("10.9.0.0/24")}}}
-		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "[[pool]]"},
+		}, []string{"pool_not_configured"}, "pool old, 10.9.0.0/24", "ipamctl explain pool_not_configured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := State{World: reconciler.World{Started: at, Now: after(0),

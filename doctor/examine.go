@@ -54,7 +54,7 @@ func Examine(s State) []reconciler.Finding {
 
 // confirmOrphans is how a person ends a set of held orphans.
 func confirmOrphans(set string) string {
-	return strings.Replace("ipamctl explain orphans_held; if they are gone: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
+	return strings.Replace("ipamctl explain orphans_held # if they are gone: ipamctl reconcile --confirm-orphans SET", "SET", set, 1)
 }
 
 // nearCap is the part of the quarantine's share from which it is a finding.
@@ -125,7 +125,7 @@ func (s State) machine() []reconciler.Finding {
 	if o := s.OtherRuntime; o != nil {
 		add(reconciler.Finding{Kind: "runtime_changed", Since: o.Since,
 			Detail: fmt.Sprintf("containerd %s answers, but the containers of the book are in containerd %s: nothing is released on its word", o.Met, o.Known),
-			Repair: "ctr version; if they are gone with the old one: ipamctl reconcile --confirm"})
+			Repair: "ctr version # if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range s.Book.Unreadable {
 		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Repair: "ipamd check"})
@@ -152,7 +152,7 @@ func (s State) machine() []reconciler.Finding {
 	}
 	if s.Last != nil && s.Last.Held != nil {
 		add(reconciler.Finding{Kind: "reap_held", Detail: s.Last.Held.Reason, Since: s.Last.Held.Since,
-			Repair: "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm"})
+			Repair: "ipamctl reconcile --preview # if they are gone: ipamctl reconcile --confirm"})
 	}
 	var unclear *orphans.UnclearError
 	if errors.As(s.OwnerUnclear, &unclear) {

@@ -136,24 +136,24 @@ func (w World) lease(v *view, l *ipam.Lease) []Finding {
 	case v.pastDeadline(l):
 		add("reserved_past_deadline", "ipamctl release "+l.ID, "sandbox %q has not bound it within %v%s", l.Sandbox, l.BindWithin, v.named(l))
 	case l.State == ipam.Releasing && l.Stuck(w.Now):
-		add("releasing_stuck", "ipamctl show "+l.ID+"; if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q was released, and its removal is not confirmed%s", l.Sandbox, w.blocked(l))
+		add("releasing_stuck", "ipamctl show "+l.ID+" # if it can never be confirmed: ipamctl release "+l.ID+" --force --reason WHY", "sandbox %q was released, and its removal is not confirmed%s", l.Sandbox, w.blocked(l))
 	case l.State == ipam.Bound && len(w.Census.Seen[l.Addr]) == 0 && len(v.of(l)) == 0 && w.Census.CompleteAbout(l.Addr):
 		if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
-			add("bound_unseen", "ipamctl show "+l.ID+"; once it is gone: ipamctl release "+l.ID, "no witness has ever seen sandbox %q on its bridge: it may be on another link, and does not end by itself", l.Sandbox)
+			add("bound_unseen", "ipamctl show "+l.ID+" # once it is gone: ipamctl release "+l.ID, "no witness has ever seen sandbox %q on its bridge: it may be on another link, and does not end by itself", l.Sandbox)
 		} else {
 			add("bound_unseen", "ipamctl show "+l.ID, "no witness sees sandbox %q", l.Sandbox)
 		}
 		out[len(out)-1].Since = w.unseenSince(l)
 	case w.unused(v, l):
-		add("slot_unused", "ipamctl show "+l.ID+"; if it was never started: ipamctl release "+l.ID, "sandbox %q was given the warm slot in %s %v ago, and the runtime has shown no container of it", l.Sandbox, l.Netns, w.Now.Since(l.Since).Round(time.Second))
+		add("slot_unused", "ipamctl show "+l.ID+" # if it was never started: ipamctl release "+l.ID, "sandbox %q was given the warm slot in %s %v ago, and the runtime has shown no container of it", l.Sandbox, l.Netns, w.Now.Since(l.Since).Round(time.Second))
 	}
 	if l.State == ipam.Paused {
 		if mode := v.stopping(l); w.runsOn(v, l, mode) {
-			add("paused_running", "ipamctl show "+l.ID+"; if it is not to be paused: ipamctl resume "+l.ID, "sandbox %q was paused (%s) %v ago, and its tasks run and were not seen to stand still", l.Sandbox, mode, w.Now.Since(l.Since).Round(time.Second))
+			add("paused_running", "ipamctl show "+l.ID+" # if it is not to be paused: ipamctl resume "+l.ID, "sandbox %q was paused (%s) %v ago, and its tasks run and were not seen to stand still", l.Sandbox, mode, w.Now.Since(l.Since).Round(time.Second))
 		}
 		if s := v.slept(l); s != nil && s.Wake != nil && w.Unwatched != nil && !v.kernelSilent() {
 			if why := w.Unwatched(l); why != nil {
-				add("paused_unwatched", "ipamctl show "+l.ID+"; to have it woken: ipamctl wake "+l.ID, "no traffic wakes sandbox %q: %v", l.Sandbox, why)
+				add("paused_unwatched", "ipamctl show "+l.ID+" # to have it woken: ipamctl wake "+l.ID, "no traffic wakes sandbox %q: %v", l.Sandbox, why)
 			}
 		}
 	}

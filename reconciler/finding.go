@@ -163,7 +163,7 @@ func (v *view) stray(l *ipam.Lease) (Finding, bool) {
 
 // unproven is a claim that nothing but labels makes.
 func unproven(addr netip.Addr, row *ipam.Lease, c claimant) Finding {
-	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: whois(addr) + "; if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
+	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: whois(addr) + " # if it is that sandbox's own: ipamctl quarantine adopt " + addr.String() + " --sandbox NAME --reason WHY",
 		Detail: fmt.Sprintf("the runtime shows %s, which claims it; but no task of it lives where the address is, and no lease that the book knows is named: it is kept from others, and not given to it",
 			c.name()+c.containers[0].Where())}
 	if row != nil {
@@ -180,7 +180,7 @@ func unleased(addr netip.Addr, row *ipam.Lease, c claimant, seen []census.Sighti
 	case row == nil:
 	case heldBack(row):
 		// Clear refuses an address that is seen.
-		rest, f.Repair = "is held back by an operator", "remove it in its runtime, and then: ipamctl quarantine clear "+addr.String()
+		rest, f.Repair = "is held back by an operator", "ipamctl quarantine clear "+addr.String()+" # once it is removed in its runtime"
 		f.LeaseID = row.ID
 	case !c.mayHave(row, seen):
 		rest, f.Repair = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)

@@ -404,7 +404,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 
 		cures := []cure{
 			{"foreign " + foreign, "the netns witness sees", "ipamctl whois " + foreign, foreigner.Close},
-			{"unleased " + byHand, `sandbox "guest" in container default/guest`, "remove it in its runtime, and then: ipamctl quarantine clear " + byHand,
+			{"unleased " + byHand, `sandbox "guest" in container default/guest`, "ipamctl quarantine clear " + byHand + " # once it is removed in its runtime",
 				func() { d.Delete(t, "default", "guest") }},
 			{"quarantined " + byHand, "by the operator: printer", "ipamctl whois " + byHand, func() {}},
 			{"quarantine_full " + foreign, "it is not quarantined", "ipamctl quarantine ls", func() {}},
@@ -421,7 +421,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 			{"reserved_past_deadline " + late.Address, "within 1s", "ipamctl release " + late.ID, func() {}},
 			{"bound_unseen " + lost.Address, "no witness sees", "ipamctl show " + lost.ID, func() {}},
 			{"bound_unseen " + lostToo.Address, "no witness sees", "ipamctl show " + lostToo.ID, func() {}},
-			{"reap_held", "2 of", "ipamctl reconcile --preview; if they are gone: ipamctl reconcile --confirm", func() {}},
+			{"reap_held", "2 of", "ipamctl reconcile --preview # if they are gone: ipamctl reconcile --confirm", func() {}},
 		}
 		var want []string
 		for _, c := range cures {
@@ -463,7 +463,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 		for _, c := range cures {
 			c.then()
 			for _, command := range strings.Split(c.repair, "ipamctl ")[1:] {
-				command, _, _ = strings.Cut(command, ";")
+				command, _, _ = strings.Cut(command, " #")
 				ends := 0
 				if strings.HasSuffix(command, "--preview") {
 					ends = 8 // it would be held

@@ -57,7 +57,7 @@ type Refusal struct {
 
 // What comes next after a refusal.
 const (
-	nextReload  = "correct the file, then: ipamd config >/dev/null && systemctl reload ipamd"
+	nextReload  = "ipamd config >/dev/null && systemctl reload ipamd # once the file is corrected"
 	nextRestart = "systemctl restart ipamd"
 )
 
