@@ -53,14 +53,39 @@ type Desk[W, R any] struct {
 
 	mu      sync.Mutex
 	jobs    []*Job[W, R]
-	last    int64                // number of the newest job; they rise over restarts
-	changed broadcast.Signal     // work came
-	asked   time.Time            // by a helper, last
-	asking  int                  // helpers that wait now
-	worker  string               // the newest helper
-	hand    map[string]time.Time // since when it has work in hand, by the jobs' ids; also of callers that have left
-	wanted  bool                 // there was work
-	arrived chan struct{}        // one slot: a helper came; nil before the first call of Arrived
+	last    int64              // number of the newest job; they rise over restarts
+	changed broadcast.Signal   // work came
+	asked   time.Time          // by a helper, last
+	asking  int                // helpers that wait now
+	worker  string             // the newest helper
+	hand    map[string]held[W] // the work that it has in hand, by the jobs' ids; also of callers that have left
+	wanted  bool               // there was work
+	arrived chan struct{}      // one slot: a helper came; nil before the first call of Arrived
+}
+
+// A held is work in a helper's hand.
+type held[W any] struct {
+	work  W
+	since time.Time
+}
+
+// Has reports whether there is work of a kind that a helper may do yet: it waits, or is in hand. What is in
+// hand counts also where its caller has left, until the helper has reported it or has had its time for it, or
+// another helper came.
+func (d *Desk[W, R]) Has(is func(W) bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, j := range d.jobs {
+		if is(j.Work) {
+			return true
+		}
+	}
+	for _, h := range d.hand {
+		if time.Since(h.since) < inHand+around && is(h.work) {
+			return true
+		}
+	}
+	return false
 }
 
 // Arrived has a value after a helper came which was not there before.
@@ -98,7 +123,7 @@ func (d *Desk[W, R]) Wanted() bool {
 // present says whether a helper asks, has asked just now, or is at work.
 func (d *Desk[W, R]) present() bool {
 	return d.asking > 0 || !d.asked.IsZero() && time.Since(d.asked) < around ||
-		slices.ContainsFunc(slices.Collect(maps.Values(d.hand)), func(since time.Time) bool { return time.Since(since) < inHand })
+		slices.ContainsFunc(slices.Collect(maps.Values(d.hand)), func(h held[W]) bool { return time.Since(h.since) < inHand })
 }
 
 // Do has a piece of work done, and calls settle with the report, while the helper waits
@@ -159,15 +184,15 @@ func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 	d.asking++
 	defer func() { d.asking--; d.asked = time.Now() }()
 	if worker != d.worker {
-		d.worker, d.hand = worker, make(map[string]time.Time)
+		d.worker, d.hand = worker, make(map[string]held[W])
 	}
 	for {
 		for _, j := range d.jobs {
 			if j.worker != worker && (j.worker == "" || worker == d.worker) && !j.given {
 				j.worker = worker
 				if d.worker == worker {
-					maps.DeleteFunc(d.hand, func(_ string, since time.Time) bool { return time.Since(since) >= inHand })
-					d.hand[j.ID] = time.Now()
+					maps.DeleteFunc(d.hand, func(_ string, h held[W]) bool { return time.Since(h.since) >= inHand+around })
+					d.hand[j.ID] = held[W]{j.Work, time.Now()}
 				}
 				return j
 			}

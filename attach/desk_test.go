@@ -185,3 +185,60 @@ func TestAReportAsTheCallerLeaves(t *testing.T) {
 		t.Error("the report is not answered")
 	}
 }
+
+// Work may be done until the helper has reported it, has had its time for it, or has ended: also where who
+// wanted it has left.
+func TestWorkThatMayBeDoneYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		a := func(work string) bool { return work == "a" }
+		has := func(want bool, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := d.Has(a); got != want {
+				t.Errorf("%s: %v", when, got)
+			}
+		}
+		take := func(worker string) (j *Job[string, string]) {
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			return d.Take(ctx, worker)
+		}
+		give := func() (leave func()) {
+			ctx, leave := context.WithCancel(t.Context())
+			settled(ctx, d, "a")
+			synctest.Wait()
+			return leave
+		}
+		take("first") // it is there from now on
+		has(false, "before")
+
+		leave := give()
+		has(true, "while it waits")
+		leave()
+		has(false, "it was not begun, and who wanted it has left")
+
+		leave = give()
+		j := take("first")
+		leave()
+		has(true, "in hand, and who wanted it has left")
+		d.Report(t.Context(), j.ID, "made a")
+		has(false, "once it is reported")
+
+		leave = give()
+		take("first")
+		leave()
+		time.Sleep(inHand)
+		has(true, "at the end of the helper's time")
+		time.Sleep(around + time.Second)
+		has(false, "long after that")
+
+		take("first")
+		leave = give()
+		take("first")
+		leave()
+		has(true, "in hand again")
+		take("second")
+		has(false, "its helper has ended")
+	})
+}

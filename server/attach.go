@@ -21,6 +21,22 @@ import (
 // A Desk passes ports that are to be made to the helper.
 type Desk = attach.Desk[api.PlumbReply, api.PlumbDoneRequest]
 
+// Making returns a function that says whether a helper may be making a port with the address of a lease, for
+// work of these desks: also for a call that was given up since.
+func Making(desks ...*Desk) func(leaseID string) bool {
+	return func(leaseID string) bool {
+		is := func(work api.PlumbReply) bool {
+			return makes(work) && slices.ContainsFunc(work.Leases, func(l api.Lease) bool { return l.ID == leaseID })
+		}
+		return slices.ContainsFunc(desks, func(d *Desk) bool { return d.Has(is) })
+	}
+}
+
+// makes reports whether work brings up a port with the addresses of its leases.
+func makes(work api.PlumbReply) bool {
+	return work.Verb == api.PlumbAttach || work.Verb == api.PlumbSlotMake
+}
+
 // attach has the port of a lease's interface made, and binds the leases by what was made.
 func (h *ports) attach(c *call) (int, any, error) {
 	var ask api.AttachRequest
@@ -393,12 +409,33 @@ func (h *ports) plumbWork(c *call) (int, any, error) {
 	defer cancel()
 	defer context.AfterFunc(c.stopping(), cancel)()
 	job := desk.Take(ctx, ask.Worker)
+	for ; job != nil; job = desk.Take(ctx, ask.Worker) {
+		over := h.ended(job.Work)
+		if over == nil {
+			break
+		}
+		desk.Report(ctx, job.ID, api.PlumbDoneRequest{ID: job.ID, Error: over.Error()})
+	}
 	if job == nil {
 		return http.StatusOK, &api.PlumbReply{}, nil
 	}
 	work := job.Work
 	work.ID = job.ID
 	return http.StatusOK, &work, nil
+}
+
+// ended says which lease has ended of those that a port is to be made for; nil: none. It is asked once the
+// work is in hand, for no lease ends from then on while that may be done: see [Making].
+func (h *ports) ended(work api.PlumbReply) error {
+	if !makes(work) {
+		return nil
+	}
+	for _, of := range work.Leases {
+		if l, err := h.book.Lease(of.ID); err != nil || !l.State.Open() {
+			return fmt.Errorf("the lease of %s has ended meanwhile", of.Address)
+		}
+	}
+	return nil
 }
 
 // plumbDone takes in what came of a piece of work.

@@ -36,10 +36,12 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 	return g.there
 }
 
-// visible is what the board shows of a lease now: who sees its address and
-// which cannot answer, and the containers that belong to it, with or without an
-// address.
+// visible is what shows of a lease now: a port that is being made with its address; on the board, who sees the
+// address and which cannot answer, and the containers that belong to it, with or without an address.
 func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Container) []obstacle {
+	if w.cfg.Making != nil && w.cfg.Making(l.ID) {
+		return []obstacle{obstruct(KindPort, "a port with its address is being made")}
+	}
 	found := onWire(workload.About(w.cfg.Board, l))
 	if len(found) > 0 {
 		return found
@@ -52,8 +54,7 @@ func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Contain
 	return found
 }
 
-// unseen returns the check in the transaction that ends a lease: errStillSeen while the board shows
-// anything of it. A container that was made after the runtime's list was read is on the board by then, or
+// unseen returns the check in the transaction that ends a lease: errStillSeen while anything shows of it. A container that was made after the runtime's list was read is on the board by then, or
 // it is made after the lease has ended.
 func (w *Watchdog) unseen(l *ipam.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {

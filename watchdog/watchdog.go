@@ -53,6 +53,9 @@ type Config struct {
 
 	Now func() ipam.Stamp
 	Log *slog.Logger // nil discards
+	// Making reports whether a port with the address of a lease may be made yet: its lease ends after that. It is
+	// asked inside the book's transactions, and must not ask the book. nil: none is ever made.
+	Making func(leaseID string) bool
 	// OnConfirm is given each lease whose removal was confirmed, and how long
 	// after the release. It may be nil.
 	OnConfirm func(l *ipam.Lease, took time.Duration)
@@ -64,7 +67,7 @@ type Config struct {
 // The order of locks: the holder of mu asks neither the book nor the bridge nor
 // the runtime, each of which may wait for a disk, the kernel or a process: a
 // bridge that hangs would hold up the answers to all releases. The book asks the
-// board, [snapshot] and [awaiting] inside its transactions, so under their locks nothing
+// board, [snapshot], [awaiting] and Config.Making inside its transactions, so under their locks nothing
 // is taken but the board's under that of snapshot. It may also be read itself there
 // ([Watchdog.aboutToUse]): readers of the book wait for no transaction.
 type Watchdog struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/ipamd/ipamd/netdb"
 	"github.com/ipamd/ipamd/readiness"
 	"github.com/ipamd/ipamd/reconciler"
+	"github.com/ipamd/ipamd/server"
 	"github.com/ipamd/ipamd/watchdog"
 )
 
@@ -20,6 +21,8 @@ import (
 type deciders struct {
 	writeThrough func(*netdb.Book) reconciler.Book // what the reconciler writes through; nil: the book itself. Tests set it.
 	ready        *readiness.Readiness
+	desk         *server.Desk // where helpers get ports to make
+	slotDesk     *server.Desk // and warm slots
 	allocator    *allocator.Allocator
 	watchdog     *watchdog.Watchdog
 	reconciler   *reconciler.Reconciler
@@ -27,10 +30,12 @@ type deciders struct {
 
 func (p *program) openWatchdog(context.Context) (err error) {
 	c := p.cfg.Watchdog
+	p.desk, p.slotDesk = new(server.Desk), server.NewSlotDesk()
 	cfg := watchdog.Config{
 		Book: p.book, Board: p.board, Kernel: p.bridge, PortsChanged: p.bridge.Changed, Settle: p.bridge.Settle,
 		ReleasingMax: time.Duration(c.ReleasingMax), Timeout: time.Duration(c.Timeout), Parallel: c.Parallel,
 		Now: p.book.Now, Log: p.log, OnConfirm: p.metrics.Confirmed,
+		Making: server.Making(p.desk, p.slotDesk),
 	}
 	if p.keeper != nil {
 		cfg.Book = binding.ConfirmingBook{Book: p.book, Rules: p.keeper} // an address cools once no rule allows it
