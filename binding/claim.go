@@ -97,7 +97,7 @@ func (a OneCallAllocator) claimOnce(ctx context.Context, r allocator.Request) (g
 		if broken != "" {
 			a.Book.Log.Warn("a warm slot is not as it was made, and is never given", "addr", l.Addr, "netns", slot.Netns, "reason", broken)
 			who := ipam.Who{Actor: ipam.ByReconciler, Peer: r.Peer, Reason: ipam.SlotBroken}
-			if _, err := a.Book.BreakSlot(ctx, who, l.ID, broken); err != nil {
+			if _, err := a.Book.BreakSlot(ctx, who, l.ID, broken); err != nil && !errors.Is(err, ipam.ErrGone) { // another's by now
 				return nil, "", err
 			}
 			continue

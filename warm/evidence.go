@@ -3,6 +3,7 @@ package warm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/ipamd/ipamd/allocator"
@@ -22,6 +23,7 @@ type Allocator interface {
 type Board interface {
 	workload.Board
 	By(census.Witness) []census.Sighting
+	Silent() []census.Silence
 }
 
 // A Watchdog says what a release waits for; *watchdog.Watchdog does.
@@ -53,19 +55,50 @@ func (k *Keeper) isOurs(netns string) bool {
 	return plumb.IsSlotPath(k.cfg.Book.Identity().RunnerUID, netns)
 }
 
-// inUse reports whether the port of a namespace shows an address that a sandbox's lease has, or that
-// is quarantined or withheld, and not as a slot's.
-func (k *Keeper) inUse(netns string) bool {
-	port, withheld := plumb.HostName(ipam.SlotPort(netns)), k.cfg.Book.Withheld()
-	return slices.ContainsFunc(k.cfg.Board.By(census.Netns), func(s census.Sighting) bool {
-		if s.Port != port {
-			return false
+// keeps says why a namespace of which the book knows no slot is not taken down; "": it is. A book that
+// was lost, or a row that cannot be read, has such namespaces, and sandboxes run in them: what
+// cannot be seen now is no proof that none does, and an address in there is a slot's own only where the
+// book says so.
+func (k *Keeper) keeps(ctx context.Context, netns string) string {
+	port := plumb.HostName(ipam.SlotPort(netns))
+	elsewhere, err := k.cfg.Ports.Elsewhere(ctx, port)
+	is := false
+	if err == nil && elsewhere == "" {
+		is, err = k.cfg.Ports.IsPort(ctx, port, 0)
+	}
+	switch {
+	case err != nil:
+		return fmt.Sprintf("whether its port %s is on a bridge is not known: %v", port, err)
+	case elsewhere != "":
+		return fmt.Sprintf("its port %s is on %s, which is not looked after", port, elsewhere)
+	case !is: // it is half made, or was: whoever is in there is on no bridge
+		return ""
+	}
+	if err := k.cfg.Ports.Settle(ctx); err != nil {
+		return fmt.Sprintf("the kernel's news could not be read: %v", err)
+	}
+	if k.cfg.Ports.PortIndexes()[port] == 0 {
+		return fmt.Sprintf("its port %s has not been read", port)
+	}
+	for _, silent := range k.cfg.Board.Silent() {
+		if silent.Witness == census.Netns {
+			return "the netns witness cannot answer: " + silent.Reason
 		}
+	}
+	withheld := k.cfg.Book.Withheld()
+	for _, s := range k.cfg.Board.By(census.Netns) {
+		if s.Port != port || !s.Addr.IsValid() {
+			continue
+		}
+		own := slices.ContainsFunc(withheld, func(w ipam.Withheld) bool { return w.Addr == s.Addr && ipam.IsSlotUID(w.UID) })
 		if l, has := k.cfg.Book.At(s.Addr); has {
-			return !ipam.IsSlotUID(l.UID)
+			own = ipam.IsSlotUID(l.UID)
 		}
-		return slices.ContainsFunc(withheld, func(w ipam.Withheld) bool { return w.Addr == s.Addr && !ipam.IsSlotUID(w.UID) })
-	})
+		if !own {
+			return fmt.Sprintf("%s is in use there", s.Addr)
+		}
+	}
+	return ""
 }
 
 // holdsOnlyItsPort reports whether the release of a sandbox's lease waits for nothing but its port,

@@ -23,6 +23,15 @@ type scene struct {
 	withheld []ipam.Withheld
 	seen     []census.Sighting
 	blockers []string
+	slots    []*ipam.Slot
+	changed  chan struct{}
+
+	ports     map[string]int
+	noPort    bool
+	elsewhere string // the bridge that a port is on
+	linkErr   error
+	settleErr error
+	silent    []census.Witness
 
 	given *allocator.Result
 	err   error // of an allocation
@@ -32,10 +41,47 @@ type scene struct {
 
 func (s *scene) At(a netip.Addr) (*ipam.Lease, bool) { l, has := s.leases[a]; return l, has }
 func (s *scene) Withheld() []ipam.Withheld           { return s.withheld }
+func (s *scene) Slots() []*ipam.Slot                 { return s.slots }
+func (s *scene) Changed() <-chan struct{}            { return s.changed }
+func (s *scene) PortIndexes() map[string]int         { return s.ports }
 func (s *scene) Identity() ipam.BookIdentity         { return ipam.BookIdentity{RunnerUID: "one"} }
+
+func (s *scene) Settle(context.Context, ...netip.Addr) error { return s.settleErr }
+
+func (s *scene) Elsewhere(context.Context, string) (string, error) { return s.elsewhere, s.linkErr }
+
+func (s *scene) IsPort(context.Context, string, int) (bool, error) { return !s.noPort, s.linkErr }
+
+func (s *scene) Silent() (out []census.Silence) {
+	for _, w := range s.silent {
+		out = append(out, census.Silence{Witness: w, Reason: "it was told so"})
+	}
+	return out
+}
+
+func (s *scene) Slot(lease string) *ipam.Slot {
+	for _, slot := range s.slots {
+		if slot.LeaseID == lease {
+			return slot
+		}
+	}
+	return nil
+}
+
+func (s *scene) Lease(id string) (*ipam.Lease, error) {
+	for _, l := range s.leases {
+		if l.ID == id {
+			return l, nil
+		}
+	}
+	return nil, ipam.ErrGone
+}
 
 func (s *scene) BreakSlot(_ context.Context, _ ipam.Who, id, _ string) (*ipam.Lease, error) {
 	s.ended = append(s.ended, id)
+	if l, err := s.Lease(id); err == nil {
+		l.State = ipam.Releasing
+	}
 	return nil, nil
 }
 
@@ -61,13 +107,18 @@ func (s *scene) Blockers(*ipam.Lease) (out []watchdog.Blocker) {
 
 var _ workload.Board = (*scene)(nil)
 
+// present is a helper that is there.
+type present struct{ Helper }
+
+func (present) Present() bool { return true }
+
 func (s *scene) keeper() *Keeper {
-	return New(Config{Book: s, Allocator: s, Board: s, Watchdog: s})
+	return New(Config{Book: s, Allocator: s, Board: s, Watchdog: s, Ports: s, Helper: present{}})
 }
 
-// A namespace that no slot of the book has is taken down only where no address of another is
-// seen in it.
-func TestInUse(t *testing.T) {
+// A namespace that no slot of the book has is taken down only where it is known that no address is used
+// in it, but for a slot's own.
+func TestKeeps(t *testing.T) {
 	netns := plumb.SlotPath("one", "lost")
 	addr := netip.MustParseAddr("10.8.64.7")
 	port := plumb.HostName(ipam.SlotPort(netns))
@@ -78,21 +129,30 @@ func TestInUse(t *testing.T) {
 		return map[netip.Addr]*ipam.Lease{addr: {Addr: addr, UID: uid}}
 	}
 	withheldOf := func(uid string) []ipam.Withheld { return []ipam.Withheld{{Addr: addr, UID: uid}} }
+	is := map[string]int{port: 7}
+	unsaid := errors.New("unsaid")
 	for name, c := range map[string]struct {
 		scene
-		want bool
+		says string // "": it is taken down
 	}{
-		"nothing is seen":                  {scene{leases: holds("a")}, false},
-		"a sandbox's address":              {scene{leases: holds("a"), seen: at(census.Netns, port)}, true},
-		"a slot's address":                 {scene{leases: holds(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
-		"an address without a lease":       {scene{seen: at(census.Netns, port)}, false},
-		"a withheld address":               {scene{withheld: withheldOf("a"), seen: at(census.Netns, port)}, true},
-		"a withheld one of a slot":         {scene{withheld: withheldOf(ipam.SlotUID("lost")), seen: at(census.Netns, port)}, false},
-		"an address behind another port":   {scene{leases: holds("a"), seen: at(census.Netns, "veth9")}, false},
-		"an address that a container says": {scene{leases: holds("a"), seen: at(census.Runtime, port)}, false},
+		"nothing is seen":                    {scene{leases: holds("a"), ports: is}, ""},
+		"a sandbox's address":                {scene{leases: holds("a"), seen: at(census.Netns, port), ports: is}, "in use"},
+		"a slot's address":                   {scene{leases: holds(ipam.SlotUID("lost")), seen: at(census.Netns, port), ports: is}, ""},
+		"an address of which no row says":    {scene{seen: at(census.Netns, port), ports: is}, "in use"},
+		"a withheld address":                 {scene{withheld: withheldOf("a"), seen: at(census.Netns, port), ports: is}, "in use"},
+		"a withheld one of a slot":           {scene{withheld: withheldOf(ipam.SlotUID("lost")), seen: at(census.Netns, port), ports: is}, ""},
+		"an address behind another port":     {scene{leases: holds("a"), seen: at(census.Netns, "veth9"), ports: is}, ""},
+		"an address that a container says":   {scene{leases: holds("a"), seen: at(census.Runtime, port), ports: is}, ""},
+		"it has no port on a bridge":         {scene{noPort: true, silent: []census.Witness{census.Netns}}, ""},
+		"its port is on another bridge":      {scene{elsewhere: "br9"}, "br9, which is not looked after"},
+		"its port was not read yet":          {scene{}, "not been read"},
+		"the witness is silent":              {scene{ports: is, silent: []census.Witness{census.Netns}}, "cannot answer"},
+		"another witness is silent":          {scene{ports: is, silent: []census.Witness{census.Runtime}}, ""},
+		"the kernel does not say its bridge": {scene{linkErr: unsaid, ports: is}, "not known"},
+		"the kernel's news are not read":     {scene{settleErr: unsaid, ports: is}, "could not be read"},
 	} {
-		if got := c.scene.keeper().inUse(netns); got != c.want {
-			t.Errorf("%s: in use is %v", name, got)
+		if says := c.scene.keeper().keeps(t.Context(), netns); (says == "") != (c.says == "") || !strings.Contains(says, c.says) {
+			t.Errorf("%s: it is kept because %q, want %q", name, says, c.says)
 		}
 	}
 }

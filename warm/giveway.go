@@ -79,10 +79,10 @@ func (k *Keeper) GiveWay(ctx context.Context, pool string) (bool, error) {
 func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, giveWithin)
 	defer cancel()
-	id := ""
+	id, netns := "", ""
 	for _, slot := range k.cfg.Book.Slots() {
 		if l, err := k.cfg.Book.Lease(slot.LeaseID); err == nil && !slot.Claimed && l.Addr == addr {
-			id = l.ID
+			id, netns = l.ID, slot.Netns
 		}
 	}
 	if id == "" {
@@ -96,7 +96,7 @@ func (k *Keeper) GiveAddress(ctx context.Context, addr netip.Addr) (bool, error)
 			return true, nil
 		case l.State != ipam.Releasing && !l.State.Open(): // quarantined or cooling
 			return false, nil
-		case l.State == ipam.Releasing, k.worksOn(l.Netns):
+		case l.State == ipam.Releasing, k.worksOn(netns): // one that is being made cannot be taken down yet; its lease has no namespace so far
 		case !k.cfg.Helper.Present():
 			return false, fmt.Errorf("%s is the address of a warm slot, which cannot be taken down: %w", addr, k.cfg.NoHelper)
 		default:

@@ -93,7 +93,7 @@ type Keeper struct {
 	claimRev   int64                // revision of the latest claim
 	claimedAt  time.Time            // when that was read
 	spaces     map[string]bool      // namespaces that may be there: listed, or of a slot once
-	takenDown  map[string]time.Time // when a removal of the namespace was last tried
+	takenDown  map[string]time.Time // when a removal of the namespace was last tried, or was found to be none to try
 	reported   map[string]bool      // namespaces of no known slot, of which the log says that they stay
 	checked    map[string]bool      // namespaces that were made or checked by this Keeper
 	listed     time.Time            // when a list was asked for last
@@ -237,13 +237,6 @@ func (k *Keeper) step(ctx context.Context, works *sync.WaitGroup) (next time.Dur
 			}
 			k.backoffs[a.Pool.UID].tried = true
 		}
-		if a.Verb == TakeDown && a.Lease == nil && k.inUse(a.Netns) {
-			if !k.reported[a.Netns] {
-				k.reported[a.Netns] = true
-				k.cfg.Log.Warn("a namespace of no known warm slot has an address in use, and stays", "netns", a.Netns)
-			}
-			continue
-		}
 		if at, tried := k.takenDown[a.Netns]; a.Verb == TakeDown && tried && now.Sub(at) < retryTakeDown {
 			next = min(next, retryTakeDown-now.Sub(at))
 			continue
@@ -347,7 +340,11 @@ func (k *Keeper) begin(ctx context.Context, works *sync.WaitGroup, a Action) {
 		}
 	case TakeDown:
 		k.takingDown++
-		k.work(works, a.Netns, func() { k.takeDown(ctx, a.Netns) }, func() { k.takingDown-- })
+		k.work(works, a.Netns, func() {
+			if a.Lease != nil || !k.stays(ctx, a.Netns) {
+				k.takeDown(ctx, a.Netns)
+			}
+		}, func() { k.takingDown-- })
 	case End:
 		if k.ending[a.Lease.ID] {
 			return

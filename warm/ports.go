@@ -14,6 +14,10 @@ import (
 type Ports interface {
 	// PortIndexes are the indexes of the ports' links, by their names.
 	PortIndexes() map[string]int
+	// IsPort reports whether a link is a port of one of the bridges, as the kernel has it now; index may be 0.
+	IsPort(ctx context.Context, name string, index int) (bool, error)
+	// Elsewhere returns the bridge that a link is a port of where that is none of these; "": it is not.
+	Elsewhere(ctx context.Context, name string) (bridge string, err error)
 	// Settle takes in what the kernel has reported up to now.
 	Settle(ctx context.Context, about ...netip.Addr) error
 }

@@ -44,8 +44,8 @@ func (k *Keeper) Vacate(ctx context.Context, change func() error) error {
 			})
 		}
 		for _, e := range full.Effects {
-			if e.Lease.State == ipam.Releasing {
-				continue
+			if slot := k.cfg.Book.Slot(e.Lease.ID); e.Lease.State == ipam.Releasing || slot != nil && k.worksOn(slot.Netns) {
+				continue // one that is being made cannot be taken down yet
 			}
 			if err := k.end(ctx, e.Lease, "the pool is changed, and has no place for it then"); err != nil {
 				return err

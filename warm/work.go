@@ -37,6 +37,9 @@ func (k *Keeper) end(ctx context.Context, l *ipam.Lease, why string) error {
 	who := ipam.Who{Actor: ipam.ByReconciler, Reason: ipam.SlotBroken}
 	if k.cfg.Book.Slot(l.ID) != nil {
 		_, err := k.cfg.Book.BreakSlot(ctx, who, l.ID, why)
+		if errors.Is(err, ipam.ErrGone) { // it has ended, or was claimed: a claim gives the lease another id
+			return nil
+		}
 		return err
 	}
 	_, err := k.cfg.Book.Release(ctx, who, l.ID, "", l.Rev)
@@ -44,6 +47,24 @@ func (k *Keeper) end(ctx context.Context, l *ipam.Lease, why string) error {
 		return nil
 	}
 	return err
+}
+
+// stays reports whether a namespace of which the book knows no slot is kept, and says so once.
+func (k *Keeper) stays(ctx context.Context, path string) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	why := k.keeps(ctx, path)
+	if why == "" {
+		return false
+	}
+	k.mu.Lock()
+	known := k.reported[path]
+	k.reported[path], k.takenDown[path] = true, time.Now()
+	k.mu.Unlock()
+	if !known {
+		k.cfg.Log.Warn("a namespace of no known warm slot stays", "netns", path, "reason", why)
+	}
+	return true
 }
 
 // takeDown has a namespace removed. The watchdog confirms then that its lease ends.
