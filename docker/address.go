@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
@@ -21,6 +22,9 @@ const Label = "docker-pool"
 // bindWithin is how long a lease waits for its bind, which follows at once: what a driver
 // that is killed in between leaves is gone after it.
 const bindWithin api.Duration = "1m"
+
+// giveBackWithin bounds the release of an address that could not be bound, whose call may be over.
+const giveBackWithin = 2 * time.Second
 
 // requestAddress gives the address of a container's interface, or says a pool's gateway.
 func (d *Driver) requestAddress(ctx context.Context, ask addressRequest) (addressReply, error) {
@@ -142,7 +146,15 @@ func (d *Driver) give(ctx context.Context, p *api.Pool, id, mac string, wish net
 		return d.Client.Bind(ctx, l.ID, api.BindRequest{MAC: mac})
 	})
 	if err != nil {
-		_, late := d.Client.Release(ctx, l.ID, api.ReleaseRequest{})
+		// Where the bind stands after all, the lease would be kept for a container that does not come.
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+		defer cancel()
+		_, late := call(after, func(ctx context.Context) (*api.LeaseReply, error) {
+			return d.Client.Release(ctx, l.ID, api.ReleaseRequest{})
+		})
+		if late != nil {
+			late = fmt.Errorf("lease %s of %s stays: ipamctl release %s: %w", l.ID, l.Address, l.ID, late)
+		}
 		return nil, errors.Join(err, late)
 	}
 	return l, nil

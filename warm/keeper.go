@@ -269,7 +269,7 @@ func wantsAny(pools []ipam.Usage) bool {
 // view reads the book, after the namespaces that memory has; k.mu is held.
 func (k *Keeper) view(present bool) View {
 	v := View{Slots: make(map[string]*ipam.Slot), Profile: k.cfg.Profile, Busy: maps.Clone(k.busy), BackingOff: make(map[string]bool),
-		Unplug: make(map[string]bool), Withheld: make(map[string]bool), Portless: k.ports.lost, NoHelper: !present}
+		Unplug: make(map[string]bool), Withheld: make(map[string]bool), Portless: k.ports.lost, NoHelper: !present, Boot: ipam.Now().BootID}
 	// A slot that is reserved after this line is in the book, which is read next.
 	for path := range k.spaces {
 		v.Spaces = append(v.Spaces, path)
@@ -299,9 +299,16 @@ func (k *Keeper) view(present bool) View {
 			delete(k.checked, path)
 		}
 	}
+	inodes := make(map[uint64]bool) // of the namespaces of slots
+	for id := range v.Slots {
+		if l, err := k.cfg.Book.Lease(id); err == nil {
+			inodes[v.inode(l)] = true
+		}
+	}
+	delete(inodes, 0)
 	for _, l := range rows {
 		slot := v.Slots[l.ID]
-		if slot == nil && !ipam.IsSlotUID(l.UID) && (l.Netns == "" || !k.isOurs(l.Netns)) {
+		if slot == nil && !ipam.IsSlotUID(l.UID) && !inodes[v.inode(l)] && (l.Netns == "" || !k.isOurs(l.Netns)) {
 			continue
 		}
 		v.Leases = append(v.Leases, l)

@@ -21,6 +21,7 @@ type View struct {
 	Portless   map[string]bool // leases of slots whose port is on no bridge
 	Spaces     []string        // namespaces that are there and named as slots of this runner are; nil: could not be listed
 	NoHelper   bool            // no helper is there to make or take down namespaces
+	Boot       string          // of the machine: inodes that leases record are of one boot
 }
 
 // A Verb is what is to be done.
@@ -73,17 +74,29 @@ func Plan(v View) (out []Action) {
 			out = append(out, Action{Verb: TakeDown, Netns: path})
 		}
 	}
-	// A sandbox with two families has two leases in one namespace: while either is open, it lives there.
-	lives := make(map[string]bool)
+	// A sandbox with two families, or two interfaces, has two leases in one namespace: while either is open, it
+	// lives there. The other may name the namespace by another path.
+	lives, inodes := make(map[string]bool), make(map[uint64]bool)
 	for _, l := range v.Leases {
 		if l.State.Open() && !ipam.IsSlotUID(l.UID) && l.Netns != "" {
-			lives[l.Netns] = true
+			lives[l.Netns], inodes[v.inode(l)] = true, true
 		}
 	}
-	out = slices.DeleteFunc(out, func(a Action) bool { return a.Verb == TakeDown && lives[a.Netns] })
+	delete(inodes, 0)
+	out = slices.DeleteFunc(out, func(a Action) bool {
+		return a.Verb == TakeDown && (lives[a.Netns] || a.Lease != nil && inodes[v.inode(a.Lease)])
+	})
 	return slices.DeleteFunc(out, func(a Action) bool {
 		return v.Busy[a.Netns] && a.Netns != "" || v.NoHelper && a.Verb != End
 	})
+}
+
+// inode is that of a lease's namespace, 0 where none of this boot is recorded.
+func (v View) inode(l *ipam.Lease) uint64 {
+	if !l.Plug.OfBoot(v.Boot) {
+		return 0
+	}
+	return l.Plug.Inode
 }
 
 // pool plans for the slots of one pool that are not claimed.

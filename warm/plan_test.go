@@ -103,6 +103,20 @@ func TestPlan(t *testing.T) {
 			delete(w.Slots, l.ID)
 			l.UID, w.Spaces = "a", []string{l.Netns}
 		}, 2, 0, 0, 0},
+		"a released one, by another path another lease's": {two, 100, func(w *world) {
+			l := w.slot(ipam.Releasing)
+			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
+			l.Plug = ipam.Plug{Inode: 9, Boot: "b"}
+			w.Boot = "b"
+			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Bound, Netns: "/proc/9/ns/net", Plug: ipam.Plug{Inode: 9, Boot: "b"}})
+		}, 2, 0, 0, 0},
+		"a released one, whose inode was another's in another boot": {two, 100, func(w *world) {
+			l := w.slot(ipam.Releasing)
+			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
+			l.Plug = ipam.Plug{Inode: 9, Boot: "b"}
+			w.Boot = "b"
+			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Bound, Netns: "/proc/9/ns/net", Plug: ipam.Plug{Inode: 9, Boot: "a"}})
+		}, 2, 0, 0, 1},
 		"a released lease in a namespace of another program": {two, 100, func(w *world) {
 			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Releasing, Netns: "/run/netns/9"})
 			w.Unplug["x"] = true

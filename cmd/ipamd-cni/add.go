@@ -17,8 +17,9 @@ import (
 	"github.com/ipamd/ipamd/plumb"
 )
 
-// bindWithin is how long a lease stays without its bind, which follows at once: a plugin
-// that is killed between the two leaves a lease that ends by itself.
+// bindWithin is the least time that a lease stays without its bind, which follows at once: a plugin
+// that is killed between the two leaves a lease that ends by itself. It stays as long as an ADD may
+// last: of two addresses the first is bound once the second is there, too.
 const bindWithin = time.Minute
 
 // mostCall bounds the calls of an ADD beyond its wait.
@@ -72,7 +73,7 @@ func add(args *skel.CmdArgs) error {
 	// What is refused from here on has cost an address, which may have to rest.
 	for _, ask := range asks {
 		ask.Sandbox, ask.UID, ask.Interface = g.owner.container, g.owner.uid(), g.owner.ifname
-		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(bindWithin)
+		ask.Labels, ask.BindWithin = g.owner.labels(a), api.Lasting(max(bindWithin, c.wait+mostCall))
 		// The port is there, or none will be that can be known by now. Of two requests the
 		// second may be refused, and the first is then to leave nothing that was used.
 		if !c.main && len(asks) == 1 {

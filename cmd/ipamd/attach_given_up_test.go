@@ -12,7 +12,7 @@ import (
 	"github.com/ipamd/ipamd/internal/realtest"
 )
 
-// M1, P1: an address is nobody else's while a helper may be making a port with it, though the call that
+// M1: an address is nobody else's while a helper may be making a port with it, though the call that
 // wanted it was given up, or its lease was released meanwhile. The port comes up after that, and is taken
 // away only when the helper has heard that nobody wants it.
 func TestM1AnAddressOfAPortInTheMaking(t *testing.T) {
