@@ -20,9 +20,10 @@ func (r *Reconciler) lookBeside(ctx context.Context, book []*ipam.Lease) {
 	at, err := r.Beside(ctx, census.Sought{Has: func(a netip.Addr) bool { return unheld(a) && r.Book.Place(a).Usable }})
 	if err != nil {
 		r.Log.Warn("reconcile: not all could be looked at beside the bridges", "reason", err)
-		before := maps.Clone(r.beside) // what was there may be there yet
-		maps.Copy(before, at)
-		at = before
+		all := make(map[netip.Addr]string, len(r.beside)+len(at))
+		maps.Copy(all, r.beside) // what was there may be there yet
+		maps.Copy(all, at)
+		at = all
 	}
 	r.beside = at
 }
