@@ -80,3 +80,40 @@ func TestClaimOlderThanAQuarantine(t *testing.T) {
 		})
 	}
 }
+
+// Which came first, the claim or the row, is known over a step of the wall clock between them: after one that set
+// it back, as NTP does with an RTC that said 2035, a sandbox that is made now is adopted. A claim from before the step
+// stays older than a row from before it.
+func TestClaimsOverAStepOfTheClock(t *testing.T) {
+	const a2 = "10.8.64.2"
+	const years = 9 * 365 * 24 * time.Hour
+	row := func(ago, step time.Duration) line {
+		return lease(a2, cooling, "B", age(ago), func(l *ipam.Lease) { l.Since.Wall = l.Since.Wall.Add(step) })
+	}
+	claimed := func(ago, step time.Duration) line { return lives("c1", "A", a2, since(ago-step)) }
+	inTheBootBefore := func(w *world) { w.now.BootID = "two" }
+	for name, tt := range map[string]struct {
+		world []line
+		adopt bool
+	}{
+		"no step, a newer claim":                     {[]line{row(10*time.Minute, 0), claimed(5*time.Minute, 0)}, true},
+		"no step, an older claim":                    {[]line{row(5*time.Minute, 0), claimed(10*time.Minute, 0)}, false},
+		"set back, then claimed":                     {[]line{row(10*time.Minute, years), claimed(5*time.Minute, 0)}, true},
+		"claimed, and set back after the row":        {[]line{row(5*time.Minute, years), claimed(10*time.Minute, years)}, false},
+		"the row, the claim, and then set back":      {[]line{row(10*time.Minute, years), claimed(5*time.Minute, years)}, true},
+		"set forward, then claimed":                  {[]line{row(10*time.Minute, -years), claimed(5*time.Minute, 0)}, true},
+		"claimed, and set forward after the row":     {[]line{row(5*time.Minute, -years), claimed(10*time.Minute, -years)}, false},
+		"the row, the claim, and then set forward":   {[]line{row(10*time.Minute, -years), claimed(5*time.Minute, -years)}, true},
+		"claimed in the boot before, after the row":  {[]line{row(4*time.Hour, 0), claimed(3*time.Hour, 0), inTheBootBefore}, true},
+		"claimed in the boot before, before the row": {[]line{row(3*time.Hour, 0), claimed(4*time.Hour, 0), inTheBootBefore}, false},
+		"set back by a boot, then claimed":           {[]line{row(4*time.Hour, years), claimed(5*time.Minute, 0), inTheBootBefore}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := "report unleased 10.8.64.2"
+			if tt.adopt {
+				want = "adopt 10.8.64.2 A"
+			}
+			expect(t, worldOf(tt.world...), want)
+		})
+	}
+}

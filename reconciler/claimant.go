@@ -119,8 +119,8 @@ func (c claimant) unfit() string {
 // mayHave reports whether what the row says does not speak against the claim:
 // there is no row, the claim is newer, or the row is a quarantine that the
 // claimant explains.
-func (c claimant) mayHave(row *ipam.Lease, seen []census.Sighting) bool {
-	return row == nil || c.newer(row) || c.explains(row, seen)
+func (c claimant) mayHave(v *view, row *ipam.Lease, seen []census.Sighting) bool {
+	return row == nil || c.newer(v, row) || c.explains(row, seen)
 }
 
 // explains reports whether a quarantine is no dispute, because it is of this
@@ -156,11 +156,15 @@ func (c claimant) explains(row *ipam.Lease, seen []census.Sighting) bool {
 	return !wired || anyTask(c.containers, taskRunning, taskPaused)
 }
 
-// newer reports whether the claim began after a row entered its state. The
+// newer reports whether a claim began after a row entered its state. The
 // one container whose claim is older was known when the row was written.
-func (c claimant) newer(row *ipam.Lease) bool {
+//
+// A clock that is set back, as from a wrong RTC's time to NTP's, dates every claim before such a row: then
+// what has passed since both says which came first. A claim of a moment that is yet to come is from before the clock
+// was set, and its date is compared with the row's.
+func (c claimant) newer(v *view, row *ipam.Lease) bool {
 	return !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
-		return !s.At.After(row.Since.Wall)
+		return !s.At.After(row.Since.Wall) && (s.At.After(v.now.Wall) || !v.newer(row, s.At))
 	})
 }
 

@@ -90,7 +90,7 @@ func (v *view) unexplained(addr netip.Addr, row *ipam.Lease, seen []census.Sight
 	case len(claims) > 1:
 		return []Finding{twoClaimants(addr, "", claims)}
 	case len(claims) == 1:
-		return []Finding{unleased(addr, row, claims[0], seen)}
+		return []Finding{unleased(v, addr, row, claims[0], seen)}
 	case row != nil && row.State == ipam.Quarantined:
 		return nil // reported as that
 	}

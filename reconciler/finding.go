@@ -173,7 +173,7 @@ func unproven(addr netip.Addr, row *ipam.Lease, c claimant) Finding {
 }
 
 // unleased is a workload that lives with an address and holds no lease of it.
-func unleased(addr netip.Addr, row *ipam.Lease, c claimant, seen []census.Sighting) Finding {
+func unleased(v *view, addr netip.Addr, row *ipam.Lease, c claimant, seen []census.Sighting) Finding {
 	f := Finding{Kind: "unleased", Addr: addr, Since: c.containers[0].At, Repair: "ipamctl reconcile"}
 	rest := "holds no lease of it"
 	switch {
@@ -182,7 +182,7 @@ func unleased(addr netip.Addr, row *ipam.Lease, c claimant, seen []census.Sighti
 		// Clear refuses an address that is seen.
 		rest, f.Repair = "is held back by an operator", "ipamctl quarantine clear "+addr.String()+" # once it is removed in its runtime"
 		f.LeaseID = row.ID
-	case !c.mayHave(row, seen):
+	case !c.mayHave(v, row, seen):
 		rest, f.Repair = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)
 		f.LeaseID = row.ID
 	}

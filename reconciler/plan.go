@@ -168,7 +168,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *ipam.Lease) {
 	case len(claims) == 1 && claims[0].sandbox != "":
 		c, proven := v.proven(claims[0], addr, seen)
 		held := quarantined && heldBack(row)
-		may := !held && c.mayHave(row, seen)
+		may := !held && c.mayHave(v, row, seen)
 		switch {
 		case c.unfit() != "":
 			v.unfit(d, s, c, seen)
@@ -180,7 +180,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *ipam.Lease) {
 			}
 			return
 		case !may:
-			d.findings = append(d.findings, unleased(addr, row, c, seen))
+			d.findings = append(d.findings, unleased(v, addr, row, c, seen))
 			return
 		}
 		s.Sandbox = c.sandbox
@@ -207,7 +207,7 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *ipam.Lease) {
 
 // unfit decides about an address that a workload claims for which no lease can be made.
 func (v *view) unfit(d *decision, s step, c claimant, seen []census.Sighting) {
-	d.findings = append(d.findings, unleased(s.Addr, s.lease, c, seen))
+	d.findings = append(d.findings, unleased(v, s.Addr, s.lease, c, seen))
 	if s.lease == nil || s.lease.State != ipam.Quarantined {
 		d.add(s, Quarantine, "%s claims it, and no lease can be made for it", c.containers[0].Container)
 	}
