@@ -97,7 +97,7 @@ func (v *view) plan(m memory, confirm bool) decision {
 	d := decision{memory: memory{contests: make(map[string]contest)}}
 	var overdue map[string]bool
 	d.missed, d.absent, overdue = v.missed(m.missed)
-	clears, unseen := unseenLong(v.book, v.census, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
+	clears, unseen := unseenLong(v.book, v.census, v.whole, v.shows, v.unasked, m.unseen, v.quarantine, v.now)
 	d.unseen = unseen
 	for _, l := range clears {
 		d.add(step{lease: l}, Clear, "no witness has seen it for %v", v.now.Since(unseen[l.ID].since).Round(time.Second))

@@ -271,6 +271,7 @@ func TestPlan(t *testing.T) {
 
 		// quarantined, unseen long enough | none | unseen
 		"quarantined, unseen for long enough":           {lines{lease(a2, quarantine, ""), dim(a2, 2, 15*time.Minute)}, []string{"clear 10.8.64.2"}},
+		"quarantined, unseen, on news":                  {lines{lease(a2, quarantine, ""), dim(a2, 3, time.Hour), onNews}, nil},
 		"quarantined, unseen for too short":             {lines{lease(a2, quarantine, ""), dim(a2, 2, 14*time.Minute)}, nil},
 		"quarantined, unseen, a witness silent":         {lines{lease(a2, quarantine, ""), dim(a2, 3, time.Hour), silent(neighbour)}, nil},
 		"quarantined and unseen, its container is left": {lines{lease(a2, quarantine, "A", containers("c1")), dim(a2, 3, time.Hour), container("c1")}, nil},

@@ -92,7 +92,7 @@ func TestAnAddressThatWasNotProbedIsNotUnseen(t *testing.T) {
 		ends    bool
 	}{{0, nil, false}, {5, unasked, false}, {10, nil, false}, {20, unasked, false}, {25, unasked, false}, {30, nil, true}} {
 		var actions []*ipam.Lease
-		actions, known = unseenLong(q, empty(), noContainer, p.unasked, known, enough, after(p.at*time.Minute))
+		actions, known = unseenLong(q, empty(), true, noContainer, p.unasked, known, enough, after(p.at*time.Minute))
 		if (len(actions) == 1) != p.ends {
 			t.Errorf("after %d minutes: %d actions", p.at, len(actions))
 		}
@@ -110,7 +110,7 @@ func TestF12AnOperatorsHoldStands(t *testing.T) {
 		var known map[string]unseen
 		for i := range 10 {
 			var actions []*ipam.Lease
-			if actions, known = unseenLong(q, empty(), noContainer, nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
+			if actions, known = unseenLong(q, empty(), true, noContainer, nil, known, enough, after(time.Duration(i)*time.Hour)); len(actions) != 0 {
 				t.Errorf("%+v ended after %d hours", q[0], i)
 			}
 		}

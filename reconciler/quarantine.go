@@ -10,7 +10,7 @@ import (
 	"github.com/ipamd/ipamd/workload"
 )
 
-// leastCensuses is how many complete censuses must agree that a quarantined
+// leastCensuses is how many whole and complete censuses must agree that a quarantined
 // address is unseen, however long it has been.
 const leastCensuses = 3
 
@@ -23,12 +23,12 @@ type unseen struct {
 
 // unseenLong decides which quarantined addresses have been unseen long enough.
 // before is what earlier passes observed; what this one knows comes back. A
-// census that a witness is missing from proves nothing and counts for
+// census that a witness is missing from, or that was not read anew for this pass, proves nothing and counts for
 // nothing, as it does for an address that the wire should have been asked
-// about and was not; one sighting starts all over, and so does a container that
-// the row records. What an operator holds stays so until an operator clears it. The address of a lease from before
+// about and was not: three passes on news may follow one another within seconds. One sighting starts all over,
+// in whichever pass, and so does a container that the row records. What an operator holds stays so until an operator clears it. The address of a lease from before
 // a rebuild of which nothing was ever seen waits for its owner, as the lease itself did.
-func unseenLong(book []*ipam.Lease, c census.Census, shows func(*ipam.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now ipam.Stamp) ([]*ipam.Lease, map[string]unseen) {
+func unseenLong(book []*ipam.Lease, c census.Census, whole bool, shows func(*ipam.Lease) bool, unasked map[netip.Addr]bool, before map[string]unseen, least time.Duration, now ipam.Stamp) ([]*ipam.Lease, map[string]unseen) {
 	var clears []*ipam.Lease
 	after := make(map[string]unseen)
 	for _, l := range book {
@@ -36,7 +36,7 @@ func unseenLong(book []*ipam.Lease, c census.Census, shows func(*ipam.Lease) boo
 			continue
 		}
 		d, known := before[l.ID]
-		if !c.CompleteAbout(l.Addr) || unasked[l.Addr] {
+		if !whole || !c.CompleteAbout(l.Addr) || unasked[l.Addr] {
 			if known {
 				after[l.ID] = d
 			}

@@ -38,12 +38,13 @@ func silentCensus() census.Census {
 	return census.Census{Silent: []census.Silence{{Witness: census.Runtime, Reason: "not there", Since: boot.Wall}}}
 }
 
-// When a quarantine ends: not seen for long enough, over at least three complete
+// When a quarantine ends: not seen for long enough, over at least three whole and complete
 // censuses, without one sighting in between.
 func TestQuarantineEnds(t *testing.T) {
 	type pass struct {
 		at     time.Duration
 		census census.Census
+		news   bool // it reads nothing anew
 	}
 	q := &ipam.Lease{ID: "q", Addr: two, State: ipam.Quarantined}
 	former := func(p ipam.Plug) *ipam.Lease {
@@ -51,7 +52,14 @@ func TestQuarantineEnds(t *testing.T) {
 	}
 	minutes := func(c census.Census, at ...time.Duration) (out []pass) {
 		for _, m := range at {
-			out = append(out, pass{m * time.Minute, c})
+			out = append(out, pass{at: m * time.Minute, census: c})
+		}
+		return out
+	}
+	news := func(c census.Census, at ...time.Duration) []pass {
+		out := minutes(c, at...)
+		for i := range out {
+			out[i].news = true
 		}
 		return out
 	}
@@ -67,7 +75,7 @@ func TestQuarantineEnds(t *testing.T) {
 		ends   int // the pass that ends it, from 1; 0: none
 	}{
 		"three unseen censuses over the time":      {q, minutes(empty(), 0, 7, 15), 3},
-		"three unseen censuses, a moment too soon": {q, []pass{{0, empty()}, {time.Minute, empty()}, {enough - 1, empty()}}, 0},
+		"three unseen censuses, a moment too soon": {q, []pass{{at: 0}, {at: time.Minute}, {at: enough - 1}}, 0},
 		"two unseen censuses, however far apart":   {q, minutes(empty(), 0, 60), 0},
 		"one unseen census":                        {q, minutes(empty(), 60), 0},
 		"seen all along":                           {q, minutes(seenAt(two), 0, 15, 30, 45), 0},
@@ -76,6 +84,9 @@ func TestQuarantineEnds(t *testing.T) {
 		"never a complete census":                  {q, minutes(silentCensus(), 0, 15, 30, 45), 0},
 		"a silence counts for nothing":             {q, join(minutes(empty(), 0, 7), minutes(silentCensus(), 15, 20), minutes(empty(), 21)), 5},
 		"a silence takes nothing back":             {q, join(minutes(empty(), 0), minutes(silentCensus(), 1), minutes(empty(), 7, 15)), 4},
+		"news count for nothing":                   {q, join(news(empty(), 0, 7), minutes(empty(), 15, 16), news(empty(), 30, 31), minutes(empty(), 32)), 7},
+		"news alone":                               {q, news(empty(), 0, 15, 30, 45), 0},
+		"a sighting in news starts all over":       {q, join(minutes(empty(), 0, 7), news(seenAt(two), 8), minutes(empty(), 15, 22, 30)), 6},
 		"a lease in another state":                 {&ipam.Lease{ID: "q", Addr: two, State: ipam.Bound}, minutes(empty(), 0, 15, 30), 0},
 		"of before a rebuild":                      {former(ipam.Plug{Boot: boot.BootID}), minutes(empty(), 0, 7, 15), 3},
 		"of before a rebuild, never seen":          {former(ipam.Plug{Boot: boot.BootID, Unseen: true}), minutes(empty(), 0, 15, 30, 45), 0},
@@ -87,7 +98,7 @@ func TestQuarantineEnds(t *testing.T) {
 			var known map[string]unseen
 			for i, p := range tt.passes {
 				var actions []*ipam.Lease
-				actions, known = unseenLong([]*ipam.Lease{tt.lease}, p.census, noContainer, nil, known, enough, after(p.at))
+				actions, known = unseenLong([]*ipam.Lease{tt.lease}, p.census, !p.news, noContainer, nil, known, enough, after(p.at))
 				if (len(actions) == 1) != (i+1 == tt.ends) {
 					t.Fatalf("pass %d, after %v: %d actions, want it to end in pass %d", i+1, p.at, len(actions), tt.ends)
 				}
@@ -102,11 +113,11 @@ func TestQuarantineAcrossAReboot(t *testing.T) {
 	q := []*ipam.Lease{{ID: "q", Addr: two, State: ipam.Quarantined}}
 	known := map[string]unseen{"q": {since: boot, censuses: leastCensuses}}
 	soon := ipam.Stamp{Wall: boot.Wall.Add(24 * time.Hour), Boottime: time.Minute, BootID: "two"}
-	if actions, _ := unseenLong(q, empty(), noContainer, nil, known, enough, soon); len(actions) != 0 {
+	if actions, _ := unseenLong(q, empty(), true, noContainer, nil, known, enough, soon); len(actions) != 0 {
 		t.Error("a minute after a reboot the quarantine ended by the wall clock")
 	}
 	soon.Boottime = enough
-	if actions, _ := unseenLong(q, empty(), noContainer, nil, known, enough, soon); len(actions) != 1 {
+	if actions, _ := unseenLong(q, empty(), true, noContainer, nil, known, enough, soon); len(actions) != 1 {
 		t.Error("fifteen minutes after a reboot it did not end")
 	}
 }
@@ -118,13 +129,13 @@ func TestTheTimeUnseenBelongsToTheLease(t *testing.T) {
 	second := &ipam.Lease{ID: "second", Addr: two, State: ipam.Quarantined}
 	var known map[string]unseen
 	for range 3 {
-		_, known = unseenLong([]*ipam.Lease{first}, empty(), noContainer, nil, known, enough, after(0))
+		_, known = unseenLong([]*ipam.Lease{first}, empty(), true, noContainer, nil, known, enough, after(0))
 	}
-	actions, known := unseenLong([]*ipam.Lease{second}, empty(), noContainer, nil, known, enough, after(time.Hour))
+	actions, known := unseenLong([]*ipam.Lease{second}, empty(), true, noContainer, nil, known, enough, after(time.Hour))
 	if len(actions) != 0 || len(known) != 1 || known["second"].censuses != 1 {
 		t.Errorf("the second quarantine began with %+v, %d actions", known, len(actions))
 	}
-	if actions, known = unseenLong(nil, empty(), noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
+	if actions, known = unseenLong(nil, empty(), true, noContainer, nil, known, enough, after(time.Hour)); len(actions) != 0 || len(known) != 0 {
 		t.Errorf("without quarantines %+v is remembered, %d actions", known, len(actions))
 	}
 }
@@ -166,7 +177,7 @@ func TestQuarantineRandomly(t *testing.T) {
 				}
 			}
 			var actions []*ipam.Lease
-			actions, known = unseenLong(book, c, noContainer, nil, known, enough, after(now))
+			actions, known = unseenLong(book, c, true, noContainer, nil, known, enough, after(now))
 			ended := make(map[string]bool)
 			for _, a := range actions {
 				ended[a.ID] = true

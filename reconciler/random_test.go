@@ -280,7 +280,7 @@ var lets = map[string]struct {
 }
 
 // R10: random worlds. No two actions on one address; nothing that the table of
-// moves forbids; nothing freed while a witness is silent; nothing live freed;
+// moves forbids; nothing freed on news, or while a witness is silent; nothing live freed;
 // nothing taken from its holder; a second plan on the result is empty.
 func TestPlansOfRandomWorlds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -330,6 +330,9 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 					t.Fatalf("%s was adopted for %q, and nothing but labels says so: %+v", s.Addr, s.Sandbox, w.census.Seen[s.Addr])
 				}
 			case Clear, Expire, Reap:
+				if !w.whole {
+					t.Fatalf("%s %s on news", s.Kind, s.Addr)
+				}
 				if len(w.census.Silent) > 0 {
 					t.Fatalf("%s %s while %v is silent", s.Kind, s.Addr, w.census.Silent)
 				}

@@ -224,6 +224,35 @@ func TestRunEndsInTheMiddleOfAPass(t *testing.T) {
 	})
 }
 
+// News count for no quarantine: however many come, it lasts for three whole passes and its time, and a sighting
+// among them starts it over.
+func TestNewsEndNoQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := runShift(t, func(s *shift) {
+			s.quarantineByHand("10.8.64.9")
+			s.show(seen(netns, "10.8.64.9"))
+		})
+		defer s.stop()
+		s.counted(1, 0)
+		wait(ctx, time.Minute)
+		var there []line
+		for i := range 4 { // each a pass
+			there = append(there, lives(fmt.Sprint("c", i), fmt.Sprint("S", i), fmt.Sprintf("10.8.64.%d", 20+i)))
+			s.show(there...)
+			wait(ctx, 2*pause)
+		}
+		s.counted(1, 4)
+		synctest.Wait()
+		if n := len(s.known.unseen); n != 0 {
+			t.Errorf("passes on news counted: %+v", s.known.unseen)
+		}
+		wait(ctx, 14*time.Minute) // whole passes after 5, 10 and 15 minutes
+		s.holds("10.8.64.9 quarantined", "10.8.64.20 bound S0", "10.8.64.21 bound S1", "10.8.64.22 bound S2", "10.8.64.23 bound S3")
+		wait(ctx, 5*time.Minute)
+		s.holds("10.8.64.9 cooling", "10.8.64.20 bound S0", "10.8.64.21 bound S1", "10.8.64.22 bound S2", "10.8.64.23 bound S3")
+	})
+}
+
 // A quarantine that ended its unseen starts it anew at once: the pass on the
 // news asks the wire about it too.
 func TestRunWatchesQuarantines(t *testing.T) {
