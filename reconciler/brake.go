@@ -10,7 +10,9 @@ import (
 // brake holds what a plan would release when that looks like a loss of sight
 // rather than of workloads: more at once than a pass may, or a runtime that
 // answers that it has no container at all while the book has bound leases that
-// it could show. A warm slot that no sandbox has is none of these: it has no container.
+// it could show. A warm slot that no sandbox has is none of these: it has no container. What that runtime does not
+// show it may have lost, so the end of a quarantine is held with the releases: the address may be the claim
+// of such a container.
 //
 // A lease whose recorded containers all answered a look-up not to be there
 // goes on and does not count: the runtime itself has said so of each, which a
@@ -27,8 +29,7 @@ import (
 //
 // Confirm lifts both. The third brake is another runtime than the one that the
 // containers are in, whose every answer is that they are not there: it holds
-// all, also the end of a quarantine, which may be the claim of a container that
-// this one does not have, until Confirm has made it the book's. Nothing lifts the fourth, a witness
+// all, also the end of a quarantine, until Confirm has made it the book's. Nothing lifts the fourth, a witness
 // that cannot answer: such a pass plans no release in the first place.
 func (v *view) brake(d *decision, confirm bool) {
 	open, bound, unproven, expired, clears := 0, 0, 0, 0, 0
@@ -55,13 +56,14 @@ func (v *view) brake(d *decision, confirm bool) {
 			unproven++
 		}
 	}
+	empty := v.runtime && v.containers.Len() == 0 && bound > 0
 	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
 	switch {
 	case v.changed != nil && unproven+expired+clears > 0:
 		d.held = &Held{Releases: unproven + expired + clears, Reason: v.changed.Error()}
 	case confirm:
-	case v.runtime && v.containers.Len() == 0 && bound > 0 && unproven+expired > 0:
-		d.held = &Held{Releases: unproven + expired, Most: most, Reason: fmt.Sprintf(
+	case empty && unproven+expired+clears > 0:
+		d.held = &Held{Releases: unproven + expired + clears, Most: most, Reason: fmt.Sprintf(
 			"the runtime shows no container at all, but the book has %d bound leases", bound)}
 	case unproven > most:
 		d.held = &Held{Releases: unproven, Most: most, Reason: fmt.Sprintf(
@@ -71,7 +73,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		return
 	}
 	for i, s := range d.steps {
-		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && v.changed != nil {
+		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && (empty || v.changed != nil) {
 			d.steps[i].Result = Kept
 		}
 	}

@@ -106,6 +106,44 @@ func TestBrakes(t *testing.T) {
 	}
 }
 
+// What is quarantined may be the claim of a container that the runtime lost, or that another has: its quarantine
+// does not end while the runtime shows none at all, and the book has leases that it could show.
+func TestBrakesOnTheEndOfAQuarantine(t *testing.T) {
+	ends := func(w *world) {
+		lease("10.8.64.2", quarantine, "")(w)
+		dim("10.8.64.2", 2, 15*time.Minute)(w)
+	}
+	holds := lease("10.8.64.3", bound, "B", containers("c1"))
+	shown := container("other")
+	absent := many(6, func(a string) []line { return []line{lease(a, bound, "G", containers("c"+a)), overdue(a)} })
+	for name, tt := range map[string]struct {
+		world []line
+		held  int // releases; 0: no brake, or not for this
+	}{
+		"an empty list":                         {[]line{ends, holds}, 1},
+		"an empty list, and others would end":   {[]line{ends, holds, overdue("10.8.64.3")}, 2},
+		"an empty list, confirmed":              {[]line{ends, holds, confirmed}, 0},
+		"an empty list, and nothing is bound":   {[]line{ends}, 0},
+		"an empty list, beside a warm slot":     {[]line{ends, lease("10.8.64.3", bound, "B", uid(ipam.SlotUID("s")))}, 0},
+		"an empty list, the others are gone":    {[]line{ends, holds, overdue("10.8.64.3"), lookedUp("10.8.64.3")}, 0},
+		"no runtime":                            {[]line{ends, holds, noRuntime}, 0},
+		"a container is shown":                  {[]line{ends, holds, shown}, 0},
+		"one is shown, and too many are absent": {[]line{ends, absent, shown}, 0},
+		"another runtime, confirmed or not":     {[]line{ends, shown, anotherRuntime, confirmed}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := worldOf(tt.world...).decide()
+			want := map[bool]string{true: Kept, false: Planned}[tt.held > 0]
+			if len(d.steps) == 0 || d.steps[0].Kind != Clear || d.steps[0].Result != want {
+				t.Fatalf("decided %q, want the quarantine's end to be %s", d.list(), want)
+			}
+			if tt.held > 0 && (d.held == nil || d.held.Releases != tt.held) {
+				t.Errorf("held: %+v, want %d", d.held, tt.held)
+			}
+		})
+	}
+}
+
 // R6: the release of a lease fails in ten thousand passes in a row. It is
 // planned in each; the counter stays at the threshold and nothing grows.
 func TestAFailingReapIsTriedForEver(t *testing.T) {

@@ -438,6 +438,26 @@ func TestHeldUntilConfirmed(t *testing.T) {
 	}
 }
 
+// An empty list of a runtime that had containers ends no quarantine until an operator confirms; a report says so.
+func TestAnEmptyListEndsNoQuarantine(t *testing.T) {
+	y := plain(t)
+	y.hold("A", "c1")
+	y.quarantineByHand("10.8.64.9")
+	for range 2 {
+		y.show(container("c1", owner("A"), ip("10.8.64.2"), runs))
+		y.pass()
+		y.minutes(8)
+	}
+	y.show()
+	y.pass("clear 10.8.64.9 held")
+	if h := y.Last().Held; h == nil || h.Releases != 1 || !strings.Contains(h.Reason, "no container at all") {
+		t.Errorf("held: %+v", h)
+	}
+	y.holds("10.8.64.2 bound A", "10.8.64.9 quarantined")
+	y.passIn(Mode{Confirm: true}, "clear 10.8.64.9 done")
+	y.holds("10.8.64.2 bound A", "10.8.64.9 cooling")
+}
+
 // missedOne is the lease of the second address.
 func missedOne(y *yard) string {
 	l, _ := y.book.At(at(3))

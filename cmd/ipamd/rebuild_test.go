@@ -305,8 +305,12 @@ func TestL13RebuildKnowsTheRuntime(t *testing.T) {
 			stranger := w.ns.Port("rt0", addr(99)+"/24")
 			w.becomes(addr(99), api.Quarantined)
 			stranger.Close()
-			w.pass() // confirms: quarantines end again
-			realtest.Eventually(t, wait, addr(99)+" to be released", func() bool { return w.state(addr(99)) != api.Quarantined })
+			w.pass() // confirms the runtime, which shows no container at all while the book has a bound lease
+			realtest.Eventually(t, wait, "doctor to report what is held for it", func() bool { return slices.Contains(w.findings(), "reap_held") })
+			if now := w.state(addr(99)); now != api.Quarantined {
+				t.Errorf("%s is %s before that is confirmed, too", addr(99), now)
+			}
+			realtest.Eventually(t, wait, addr(99)+" to be released", func() bool { w.pass(); return w.state(addr(99)) != api.Quarantined })
 			if now := w.state(unplugged.Address); now != want {
 				t.Errorf("what was not asked about is %s", now)
 			}
