@@ -102,12 +102,13 @@ func (c claimant) name() string {
 // unfit says why no lease can be of this workload, "" when one can. Such a
 // workload is not adopted: the book would refuse it, at each pass anew.
 func (c claimant) unfit() string {
-	for what, label := range map[string]string{"owner": c.sandbox, "uid": c.uid} {
+	// In one order: of two faults each pass reports the same.
+	for _, label := range []struct{ of, says string }{{"owner", c.sandbox}, {"uid", c.uid}} {
 		switch {
-		case len(label) > ipam.MaxName:
-			return fmt.Sprintf("its %s label has %d bytes, and a lease's name has %d at most (%.40q…)", what, len(label), ipam.MaxName, label)
-		case !utf8.ValidString(label):
-			return fmt.Sprintf("its %s label %.40q is no UTF-8", what, label)
+		case len(label.says) > ipam.MaxName:
+			return fmt.Sprintf("its %s label has %d bytes, and a lease's name has %d at most (%.40q…)", label.of, len(label.says), ipam.MaxName, label.says)
+		case !utf8.ValidString(label.says):
+			return fmt.Sprintf("its %s label %.40q is no UTF-8", label.of, label.says)
 		}
 	}
 	if n := len(containersOf(c.containers)); n > ipam.MaxContainers {

@@ -38,3 +38,13 @@ func TestF26LabelsThatNoLeaseCanHave(t *testing.T) {
 		})
 	}
 }
+
+// Of two faults of one workload each pass reports the same.
+func TestOfTwoUnfitLabelsTheOwnersIsReported(t *testing.T) {
+	c := claimant{sandbox: strings.Repeat("x", ipam.MaxName+1), uid: "\xff"}
+	for range 100 {
+		if why := c.unfit(); !strings.Contains(why, "owner label") {
+			t.Fatalf("it says %q", why)
+		}
+	}
+}
