@@ -68,11 +68,12 @@ func (r Recorded) Last(index int) (last time.Duration) {
 	return last
 }
 
-// An Owner is whose a link is, as one lease's sandbox sees it.
+// An Owner is whose a link is, as one lease's sandbox sees it. The zero value is no proof: a link that no
+// lease records is Own to each.
 type Owner int
 
 const (
-	Own      Owner = iota // its own, as far as is known
+	Own      Owner = iota // its own, as far as is known: no other sandbox's lease says that it is its own
 	Unclear               // its own or another's
 	Anothers              // another sandbox's
 )
