@@ -165,13 +165,15 @@ func (c *call) given(ctx context.Context, taken []*ipam.Lease) error {
 	return nil
 }
 
-// release ends a part's lease, which no caller was answered with.
+// release ends a part's lease, which no caller was answered with, also where the caller has hung up. The part
+// has it until that is done: where it fails, takeBack tries again and logs what stays.
 func (c *call) release(ctx context.Context, p *part) error {
-	l := p.lease
-	p.lease, p.given = nil, false
 	who := ipam.Who{Actor: ipam.ByClient, Peer: c.req.Peer, Reason: "seen_before_answer"}
-	_, err := c.Book.Release(ctx, who, l.ID, "", l.Rev)
-	return err
+	if _, err := c.Book.Release(context.WithoutCancel(ctx), who, p.lease.ID, "", p.lease.Rev); err != nil {
+		return err
+	}
+	p.lease, p.given = nil, false
+	return nil
 }
 
 // takeBack releases what a call that fails was given.
@@ -179,7 +181,7 @@ func (c *call) takeBack(ctx context.Context) {
 	for i := range c.parts {
 		if p := &c.parts[i]; p.given {
 			addr := p.lease.Addr
-			if err := c.release(context.WithoutCancel(ctx), p); err != nil {
+			if err := c.release(ctx, p); err != nil {
 				c.Log.Warn("address that was not answered stays reserved", "addr", addr, "err", err)
 			}
 		}

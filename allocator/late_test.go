@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,5 +159,54 @@ func TestF2LostAnswersAreNoSilence(t *testing.T) {
 		if err != nil || len(r.Unprobed) != 1 {
 			t.Errorf("%s: %+v, %v", what, r, err)
 		}
+	}
+}
+
+// An address that is answered for while it is given is taken back, also from a caller that has hung up; what cannot
+// be taken back stays reserved, and the log says so.
+func TestF18WhatIsNotAnsweredIsTakenBack(t *testing.T) {
+	first := netip.MustParseAddr("10.8.64.2")
+	for name, tt := range map[string]struct {
+		meanwhile func(a *Allocator, hangUp func()) error // behind the commit, as the answer comes
+		err       error
+		becomes   ipam.State
+		logged    int
+	}{
+		"the caller hangs up": {func(_ *Allocator, hangUp func()) error { hangUp(); return nil }, context.Canceled, ipam.Releasing, 0},
+		"a retry renews it": {func(a *Allocator, _ func()) error {
+			l, _ := a.Book.At(first)
+			_, err := a.Book.Renew(ctx, Who(ipam.ByAllocator, "asked_again"), l.ID, 9, time.Minute)
+			return err
+		}, ipam.ErrStale, ipam.Reserved, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, wire := newSlow(t)
+			log := new(strings.Builder)
+			a.Log = slog.New(slog.NewTextHandler(log, nil))
+			a.vetted(first)
+			wire.live[first] = 2
+			call, hangUp := context.WithCancel(ctx)
+			defer hangUp()
+			a.Settle = func(ctx context.Context, about ...netip.Addr) error {
+				if err := wire.settle(ctx, about...); err != nil {
+					return err
+				}
+				if wire.looks[first] == 2 {
+					if err := tt.meanwhile(a, hangUp); err != nil {
+						t.Error(err)
+					}
+				}
+				return ctx.Err()
+			}
+			if r, err := a.Allocate(call, Request{Sandbox: "a"}); !errors.Is(err, tt.err) {
+				t.Errorf("answered %+v, %v, want %v", r, err, tt.err)
+			}
+			if l, ok := a.Book.At(first); !ok || l.State != tt.becomes {
+				t.Errorf("its lease is %+v, want %s", l, tt.becomes)
+			}
+			if n := strings.Count(log.String(), "stays reserved"); n != tt.logged {
+				t.Errorf("logged %d times that it stays reserved, want %d: %s", n, tt.logged, log)
+			}
+		})
 	}
 }
