@@ -23,6 +23,9 @@ type Rules struct {
 	Differences []enforce.Difference // of the kernel's table, where it was read just now
 }
 
+// oneLine is an error that may be several, each of which has a line of its own.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
 // mostDifferences bounds what a finding says of the table.
 const mostDifferences = 5
 
@@ -32,7 +35,7 @@ func (r *Rules) findings() (out []reconciler.Finding) {
 		return nil
 	}
 	if r.Err != nil {
-		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: r.Err.Error(), Repair: "ipamctl explain rules_not_held"})
+		out = append(out, reconciler.Finding{Kind: "rules_not_held", Since: r.Since, Detail: oneLine(r.Err), Repair: "ipamctl explain rules_not_held"})
 	}
 	if n := len(r.Differences); n > 0 {
 		var some []string

@@ -11,17 +11,17 @@ import (
 )
 
 // TestFindingsOfRules: one finding a port, with all reasons, the lease and what became of
-// the packets; and one when the rules do not hold. Without rules there are none.
+// the packets; and one, of one line, when the rules do not hold. Without rules there are none.
 func TestFindingsOfRules(t *testing.T) {
 	at := time.Unix(100, 0)
 	refused := func(port int, r enforce.Reason, n uint64, g ...enforce.Grant) enforce.Recent {
 		return enforce.Recent{Refusal: enforce.Refusal{Port: port, Reason: r, Packets: n}, Name: "veth1", Since: at, Grants: g}
 	}
 	grant := enforce.Grant{Lease: "l1", Port: 3, Addr: netip.MustParsePrefix("10.8.64.2/32")}
-	r := &Rules{Status: enforce.Status{Policy: enforce.Policy{Mode: enforce.Observe}, Err: errors.New("no"), Since: at}, Refused: []enforce.Recent{
+	r := &Rules{Status: enforce.Status{Policy: enforce.Policy{Mode: enforce.Observe}, Err: errors.Join(errors.New("no"), errors.New("nor")), Since: at}, Refused: []enforce.Recent{
 		refused(3, enforce.NotItsARP, 4, grant), refused(3, enforce.NotItsIPv4, 5, grant), refused(9, enforce.NoLease, 1)}}
 	got := r.findings()
-	if len(got) != 3 || got[0].Kind != "rules_not_held" || got[0].Since != at {
+	if len(got) != 3 || got[0].Kind != "rules_not_held" || got[0].Detail != "no; nor" || got[0].Since != at {
 		t.Fatalf("findings are %+v", got)
 	}
 	if f := got[1]; f.Kind != "packets_refused" || f.LeaseID != "l1" || f.Addr != grant.Addr.Addr() || f.Since != at ||

@@ -25,7 +25,7 @@ func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, co
 	out.Unleased, out.Table, out.Compared = configured.Unleased, enforce.ID(), lease == "" && err == nil
 	out.Held, out.MadeFrom, out.Elements, out.Foreign, out.Repairs = v.Held, v.Mark, v.Elements, v.Foreign, v.Repairs
 	if v.Err != nil {
-		out.Why, out.Since = v.Err.Error(), &v.Since
+		out.Why, out.Since = oneLine(v.Err), &v.Since
 	}
 	names := make(map[int]string)
 	for _, port := range v.Ports {

@@ -3,7 +3,6 @@ package enforce
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 
 	"github.com/ipamd/ipamd/nft"
@@ -31,10 +30,8 @@ func (k *Keeper) change(ctx context.Context, fn func()) error {
 	if err != nil {
 		k.held = false
 		k.Again()
-		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
 	}
-	k.status.note(err)
-	return err
+	return k.status.note(noTable, err)
 }
 
 // doubtful reports that the kernel's table is not known to be the one that we wrote last.
@@ -126,15 +123,10 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	at, unsaid := k.locator().places(ctx, leases, tries)
-	k.mu.Lock()
-	err := k.change(ctx, func() {
+	return errors.Join(unsaid, k.changeAll(ctx, func() {
 		k.take()
 		k.compare(leases, rev, at, reading)
-	})
-	k.refused.readPending()
-	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
-	k.mu.Unlock()
-	return errors.Join(err, unsaid, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
+	}))
 }
 
 // take takes in the ports, and what no port may use: the gateways of the pools, and what the bridges are.
@@ -146,11 +138,20 @@ func (k *Keeper) take() {
 
 // followPorts takes in what ports and addresses of bridges there are, and repairs what others changed, as far as that
 // does not need the book. It takes a small part of follow's time.
-func (k *Keeper) followPorts(ctx context.Context) error {
+func (k *Keeper) followPorts(ctx context.Context) error { return k.changeAll(ctx, k.take) }
+
+// changeAll is change, and behind it what else follows from memory for all bridges and ports. It is called by Start
+// and Run, one after the other, and does all that there is to do of each cause: a success is one for all.
+func (k *Keeper) changeAll(ctx context.Context, fn func()) error {
 	k.mu.Lock()
-	err := k.change(ctx, k.take)
+	err := k.change(ctx, fn)
 	k.refused.readPending()
 	wrong, fresh := k.wrong(maps.Keys(k.ports)), k.takeFresh(err)
 	k.mu.Unlock()
-	return errors.Join(err, k.setBridges(ctx), k.setGroups(ctx, wrong), k.unlearn(ctx, fresh))
+	bridges := k.status.note(bridgeLearn, k.setBridges(ctx))
+	groups := k.status.note(portGroups, setGroups(ctx, k.cfg.Kernel, wrong))
+	if err == nil {
+		err = k.status.note(portLearned, k.unlearn(ctx, fresh))
+	}
+	return errors.Join(err, bridges, groups)
 }

@@ -77,7 +77,12 @@ func (k *Keeper) ensure(ctx context.Context, l *ipam.Lease) (stands bool, err er
 	if came {
 		broadcast.Wake(k.bound)
 	}
-	return true, errors.Join(err, portErr, k.setGroups(ctx, wrong))
+	groups := setGroups(ctx, k.cfg.Kernel, wrong)
+	if groups != nil {
+		groups = fmt.Errorf("%w: %w", ErrNotHeld, groups)
+		k.Again() // Run sets them, or notes why not
+	}
+	return true, errors.Join(err, portErr, groups)
 }
 
 // share takes in a lease at its ports. If another sandbox's lease records the same link, only the later of the

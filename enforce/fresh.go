@@ -2,7 +2,6 @@ package enforce
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -43,7 +42,7 @@ func (d *desired) takeFresh(err error) []int {
 	if err != nil {
 		return nil
 	}
-	out := slices.Collect(maps.Keys(d.fresh))
+	out := slices.Sorted(maps.Keys(d.fresh))
 	clear(d.fresh)
 	if d.policy.Mode != Enforce {
 		return nil
@@ -52,15 +51,15 @@ func (d *desired) takeFresh(err error) []int {
 }
 
 // unlearn has the bridges forget. It asks the kernel, and is called without the lock.
-func (k *Keeper) unlearn(ctx context.Context, ports []int) (err error) {
+func (k *Keeper) unlearn(ctx context.Context, ports []int) error {
+	var errs []error
 	for _, i := range ports {
-		one := k.cfg.Kernel.Unlearn(ctx, i)
-		if one != nil {
+		if err := k.cfg.Kernel.Unlearn(ctx, i); err != nil {
 			k.mu.Lock()
 			k.fresh[i] = true
 			k.mu.Unlock()
+			errs = append(errs, err)
 		}
-		err = errors.Join(err, one)
 	}
-	return k.status.noted(err)
+	return some(errs)
 }

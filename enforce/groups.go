@@ -2,8 +2,8 @@ package enforce
 
 import (
 	"context"
-	"errors"
 	"iter"
+	"slices"
 )
 
 // A frame to one of the group addresses 01-80-C2-00-00-00 to -0F may carry any protocol, and
@@ -22,33 +22,40 @@ func (d *desired) judges(p Port) bool {
 	return policy.Mode == Enforce && (len(d.users[p.Index]) > 0 || policy.DropUnleased && !policy.Trusts(p.Name))
 }
 
-// wrong are those of some ports whose frames take the wrong way, as far as is known.
+// wrong are those of some ports whose frames take the wrong way, as far as is known, in order of their indexes.
 func (d *desired) wrong(indexes iter.Seq[int]) (out []Port) {
 	for i := range indexes {
 		if p, is := d.ports[i]; is && p.ForwardsGroups != d.judges(p) {
 			out = append(out, p)
 		}
 	}
+	slices.SortFunc(out, func(a, b Port) int { return a.Index - b.Index })
 	return out
 }
 
 // setBridges has no bridge learn from those frames.
-func (k *Keeper) setBridges(ctx context.Context) (err error) {
+func (k *Keeper) setBridges(ctx context.Context) error {
 	if k.cfg.Policy.Mode != Enforce {
 		return nil
 	}
+	var errs []error
 	for _, b := range k.cfg.Kernel.Bridges() {
 		if b.LearnsGroups {
-			err = errors.Join(err, k.cfg.Kernel.LearnNoGroups(ctx, b.Index))
+			if err := k.cfg.Kernel.LearnNoGroups(ctx, b.Index); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
-	return k.status.noted(err)
+	return some(errs)
 }
 
-// setGroups has the frames of some ports take the other way than now. It asks the kernel, and is called without the lock.
-func (k *Keeper) setGroups(ctx context.Context, ports []Port) (err error) {
+// setGroups has the frames of some ports take the other way than now. It is called without the keeper's lock.
+func setGroups(ctx context.Context, kernel Kernel, ports []Port) error {
+	var errs []error
 	for _, p := range ports {
-		err = errors.Join(err, k.cfg.Kernel.SetGroups(ctx, p.Index, !p.ForwardsGroups))
+		if err := kernel.SetGroups(ctx, p.Index, !p.ForwardsGroups); err != nil {
+			errs = append(errs, err)
+		}
 	}
-	return k.status.noted(err)
+	return some(errs)
 }

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,9 +11,9 @@ import (
 // Status is what a person should know of the rules.
 type Status struct {
 	Policy   Policy
-	Held     bool  // the kernel has them, as far as is known
-	Err      error // why not; nil while they are being made
-	Since    time.Time
+	Held     bool      // the kernel has them, as far as is known
+	Err      error     // all that is in the way; nil while they are being made
+	Since    time.Time // of what has been in the way longest
 	Foreign  uint64
 	Repairs  uint64
 	Elements int
@@ -26,9 +27,21 @@ func (k *Keeper) Status() Status {
 	k.mu.Unlock()
 	k.status.mu.Lock()
 	defer k.status.mu.Unlock()
-	s.Err, s.Since, s.Foreign, s.Repairs = k.status.err, k.status.since, k.status.foreign, k.status.repairs
+	s.Since, s.Err = k.status.standing()
+	s.Foreign, s.Repairs = k.status.foreign, k.status.repairs
 	return s
 }
+
+// A cause is one part of the work that may fail by itself, and lasts until it succeeds.
+type cause int
+
+const (
+	noTable     cause = iota // the table cannot be made
+	bridgeLearn              // a bridge learns the senders of group frames
+	portGroups               // a port's group frames take the wrong way
+	portLearned              // a bridge has not forgotten what it learned at a port
+	causes
+)
 
 // trouble is why the rules do not hold, and what others did to them. It is safe for concurrent
 // use.
@@ -38,8 +51,8 @@ type trouble struct {
 	mu      sync.Mutex
 	foreign uint64
 	repairs uint64
-	err     error
-	since   time.Time // of err
+	errs    [causes]error
+	since   [causes]time.Time // of errs
 }
 
 // count adds changes by other programs, and repairs of them.
@@ -50,24 +63,42 @@ func (c *trouble) count(foreign, repairs uint64) {
 	c.repairs += repairs
 }
 
-// note keeps why the rules do not hold, and logs it once.
-func (c *trouble) note(err error) {
+// note keeps why a part of the work fails, and logs it once; nil: it succeeded. It returns err in [ErrNotHeld].
+func (c *trouble) note(of cause, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
-		c.log.Error("the rules of nftables cannot be made", "err", err, "next", "ipamctl doctor")
+	had := c.errs[of]
+	if c.errs[of] = err; err == nil {
+		return nil
 	}
-	if err != nil && c.err == nil {
-		c.since = time.Now()
+	if had == nil {
+		c.since[of] = time.Now()
 	}
-	c.err = err
+	notHeld := fmt.Errorf("%w: %w", ErrNotHeld, err)
+	if had == nil || had.Error() != err.Error() {
+		c.log.Error("the rules of nftables cannot be made", "err", notHeld, "next", "ipamctl doctor")
+	}
+	return notHeld
 }
 
-// noted wraps err in [ErrNotHeld] and notes it. A nil does not clear an earlier error.
-func (c *trouble) noted(err error) error {
+// standing is all that is in the way, and since when the oldest of it has been. c.mu is held.
+func (c *trouble) standing() (since time.Time, err error) {
+	for of, one := range c.errs {
+		if one != nil && (err == nil || c.since[of].Before(since)) {
+			since = c.since[of]
+		}
+		err = errors.Join(err, one)
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrNotHeld, err)
-		c.note(err)
 	}
-	return err
+	return since, err
+}
+
+// some is the first of errs, and how many there are beside it.
+func some(errs []error) error {
+	if len(errs) > 1 {
+		return fmt.Errorf("%w, and %d more", errs[0], len(errs)-1)
+	}
+	return errors.Join(errs...)
 }
