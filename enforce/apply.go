@@ -123,6 +123,9 @@ func (k *Keeper) follow(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	at, unsaid := k.locator().places(ctx, leases, tries)
+	if ctx.Err() == nil { // else the caller did not wait for it
+		unsaid = k.status.note(noPlace, unsaid)
+	}
 	return errors.Join(unsaid, k.changeAll(ctx, func() {
 		k.take()
 		k.compare(leases, rev, at, reading)

@@ -36,7 +36,8 @@ func (k *Keeper) Status() Status {
 type cause int
 
 const (
-	noTable     cause = iota // the table cannot be made
+	noPlace     cause = iota // the kernel does not say which ports lead into a lease's namespace
+	noTable                  // the table cannot be made
 	bridgeLearn              // a bridge learns the senders of group frames
 	portGroups               // a port's group frames take the wrong way
 	portLearned              // a bridge has not forgotten what it learned at a port

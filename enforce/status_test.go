@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +100,46 @@ func TestE4WhatIsInTheWayStandsUntilItIsDone(t *testing.T) {
 	}
 	if s := k.Status(); s.Err != nil || !s.Since.IsZero() {
 		t.Errorf("when all has ended, in the way is %v since %v", s.Err, s.Since)
+	}
+}
+
+// TestE4APlaceThatIsNotSaidIsInTheWay: where the kernel does not say which ports lead into a lease's namespace, as on a file
+// system that hangs, the status names the lease for as long as that lasts, though the table is made. A caller that does not wait
+// for it is no cause.
+func TestE4APlaceThatIsNotSaidIsInTheWay(t *testing.T) {
+	t.Parallel()
+	w := &refusing{asked: *in(2, 2)}
+	for i, l := range w.leases {
+		l.Addr = netip.AddrFrom4([4]byte{10, 8, 0, byte(i + 2)})
+	}
+	k, log := w.keeper(t)
+	if err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.silent = func(n RecordedNetns) bool { return n.Inode == 2 }
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _ = k.follow(over); strings.Contains(log.String(), "the port of lease") {
+		t.Errorf("the caller does not wait, and logged is:\n%s", log)
+	}
+	_ = k.follow(t.Context())
+	since := k.Status().Since
+	for range 3 {
+		if err := errors.Join(k.followPorts(t.Context()), k.Ensure(t.Context(), "0")); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.follow(t.Context()); !errors.Is(err, ErrNotHeld) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the comparison ends with %v", err)
+		}
+		if s := k.Status(); !s.Held || s.Err == nil || !strings.Contains(s.Err.Error(), "the port of lease 1:") || since.IsZero() || !s.Since.Equal(since) {
+			t.Errorf("the status is %+v, and it lasts since %v", s, since)
+		}
+	}
+	if n := strings.Count(log.String(), "the port of lease 1:"); n != 1 {
+		t.Errorf("it is logged %d times:\n%s", n, log)
+	}
+	w.silent = nil
+	if err := k.follow(t.Context()); err != nil || k.Status().Err != nil {
+		t.Errorf("the kernel says it: %v, and the status is %+v", err, k.Status())
 	}
 }
