@@ -22,9 +22,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	again := time.NewTicker(k.cfg.Every)
-	defer again.Stop()
+	due := time.Now().Add(k.cfg.Every) // the next reading of the whole table
 	for {
+		if !time.Now().Before(due) {
+			due = time.Now().Add(k.cfg.Every)
+			k.unverified.Store(true)
+			if _, err := k.Refusals(); err != nil {
+				k.cfg.Log.Warn("the counters of refused packets cannot be read", "err", err)
+			}
+		}
 		book, ports := k.cfg.Book.Changed(), k.cfg.Kernel.Changed()
 		began := time.Now()
 		err := k.follow(ctx)
@@ -35,22 +41,16 @@ func (k *Keeper) Run(ctx context.Context) error {
 		pause := 9 * time.Since(began)
 		if err != nil {
 			pause = retryAfter
+			k.Again()
 		}
 		if !k.rest(ctx, pause, ports) {
 			return nil
-		}
-		if err != nil {
-			continue
 		}
 		select {
 		case <-book:
 		case <-ports:
 		case <-k.kick:
-		case <-again.C:
-			k.unverified.Store(true)
-			if _, err := k.Refusals(); err != nil {
-				k.cfg.Log.Warn("the counters of refused packets cannot be read", "err", err)
-			}
+		case <-time.After(time.Until(due)):
 		case <-ctx.Done():
 			return nil
 		}

@@ -1,0 +1,44 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipamd/ipamd/nft"
+)
+
+// running has a keeper run until the test ends, or stop is called.
+func running(t *testing.T, k *Keeper) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { _ = k.Run(ctx) })
+	stop = func() { cancel(); all.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestE4TheTableIsReadWhileSomethingFails: what another program did is undone with the next reading of the whole table
+// though no news of it came, also while the kernel refuses something else for good.
+func TestE4TheTableIsReadWhileSomethingFails(t *testing.T) {
+	t.Parallel()
+	w := new(refusing)
+	w.bind("a")
+	w.groups = errors.New("no groups")
+	k, _ := w.keeper(t)
+	k.cfg.Every = 100 * time.Millisecond
+	if err := k.Start(t.Context()); !errors.Is(err, w.groups) {
+		t.Fatal(err)
+	}
+	if err := k.conn.Remove(t.Context(), nft.Bridge, TableName); err != nil {
+		t.Fatal(err)
+	}
+	running(t, k)
+	for end := time.Now().Add(10 * time.Second); k.Status().Repairs == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the table is not read")
+		}
+	}
+}
