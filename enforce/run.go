@@ -8,10 +8,10 @@ import (
 	"github.com/ipamd/ipamd/nft"
 )
 
-// retryAfter is how long Run waits after an error.
+// retryAfter is how long Run waits after an error at least.
 const retryAfter = time.Second
 
-// mostBetween is the longest pause before the next news of ports or of other programs is handled.
+// mostBetween is the longest pause before the next news of ports or of other programs is handled, while nothing fails.
 const mostBetween = 200 * time.Millisecond
 
 // Run follows book and ports, and repairs what others changed, until ctx ends. It begins
@@ -40,10 +40,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		// A comparison reads every lease: nine tenths of the time are others'.
 		pause := 9 * time.Since(began)
 		if err != nil {
-			pause = retryAfter
+			pause = max(pause, retryAfter)
 			k.Again()
 		}
-		if !k.rest(ctx, pause, ports) {
+		if !k.rest(ctx, pause, ports, err != nil) {
 			return nil
 		}
 		select {
@@ -58,10 +58,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // rest waits. A port that came and what another program changed do not wait as long: until
-// they are taken in a frame may pass that should not.
-func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan struct{}) bool {
+// they are taken in a frame may pass that should not. Nor does the next try of what failed, as
+// far as it does not need the book.
+func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan struct{}, failed bool) bool {
 	over := time.NewTimer(pause)
 	defer over.Stop()
+	var retry <-chan time.Time // nil: nothing failed
+	if failed {
+		retry = time.After(retryAfter)
+	}
 	for {
 		select {
 		case <-over.C:
@@ -77,16 +82,20 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan str
 				return false
 			}
 			continue
+		case <-retry:
 		case <-k.news:
 		case <-ports:
 			ports = k.cfg.Kernel.Changed()
 			k.Again() // a lease may be there
 		}
 		began := time.Now()
-		if err := k.followPorts(ctx); err != nil {
-			return ctx.Err() == nil && broadcast.Pause(ctx, retryAfter)
+		err := k.followPorts(ctx)
+		took, most := time.Since(began), mostBetween
+		if retry = nil; err != nil {
+			retry, most = time.After(max(9*took, retryAfter)), retryAfter
+			k.Again() // if the pause is over before that
 		}
-		if !broadcast.Pause(ctx, min(9*time.Since(began), mostBetween)) {
+		if !broadcast.Pause(ctx, min(9*took, most)) {
 			return false
 		}
 	}

@@ -42,3 +42,27 @@ func TestE4TheTableIsReadWhileSomethingFails(t *testing.T) {
 		}
 	}
 }
+
+// TestE4WhatFailsIsNoComparisonAfterTheOther: while something fails for good, comparisons that take long have their pause as
+// ever, and what needs none is tried again meanwhile.
+func TestE4WhatFailsIsNoComparisonAfterTheOther(t *testing.T) {
+	t.Parallel()
+	const comparison = 400 * time.Millisecond // 3.6 s of pause
+	w := new(refusing)
+	w.bind("a")
+	w.groups = errors.New("no groups")
+	k, _ := w.keeper(t)
+	if err := k.Start(t.Context()); !errors.Is(err, w.groups) {
+		t.Fatal(err)
+	}
+	w.takes, w.rounds, w.set = comparison, nil, 0
+	stop := running(t, k)
+	time.Sleep(6 * comparison)
+	stop()
+	if n := len(w.rounds); n != 1 {
+		t.Errorf("within %v there were %d comparisons", 6*comparison, n)
+	}
+	if w.set <= len(w.rounds) {
+		t.Errorf("it was tried %d times, in %d comparisons and beside them", w.set, len(w.rounds))
+	}
+}
