@@ -113,3 +113,54 @@ func TestE7WhoseRefusals(t *testing.T) {
 	send(1)
 	reply("after it", 1)
 }
+
+// TestE7CountersOfPortsThatAreGoneAreCountedOnce: what ports counted that are gone is counted once, also where another program has
+// deleted one of their counters, so that the kernel refuses to delete them together.
+func TestE7CountersOfPortsThatAreGoneAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	w, ns := new(one), nstest.New(t)
+	var k *Keeper
+	var err error
+	ns.Do(func() {
+		k, err = Open(t.Context(), Config{Policy: Policy{Mode: Enforce}, Book: w, Kernel: w, Boot: "boot", Every: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	for _, name := range []string{"a", "b", "c", "d"} {
+		w.bind(name)
+	}
+	if err := k.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const set = "bridge " + TableName + " refused_mac"
+	ns.Exec("nft", "add element "+set+" { 70000 counter packets 1 bytes 60, 70001 counter packets 20 bytes 1200, 70002 counter packets 300 bytes 18000, 70003 counter packets 4000 bytes 240000 }")
+	counts := func(when string) {
+		t.Helper()
+		var packets, bytes uint64
+		all, err := k.Refusals()
+		for _, r := range all {
+			packets, bytes = packets+r.Packets, bytes+r.Bytes
+		}
+		if err != nil || packets != 4321 || bytes != 60*packets {
+			t.Errorf("%s: %d packets of %d bytes are counted: %v", when, packets, bytes, err)
+		}
+	}
+	counts("at first")
+	ns.Exec("nft", "delete element "+set+" { 70001 }")
+	for _, l := range w.leases[:3] {
+		l.State = ipam.Cooling
+	}
+	w.ports = w.ports[3:]
+	if err := k.follow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		counts("the ports are gone, and the counter of one")
+	}
+	left, err := k.conn.Counters(table, sets[NotItsMAC.set()])
+	if err != nil || len(left) != 1 || len(k.refused.counts) != 2 {
+		t.Errorf("%d counters are in the kernel, and %d in memory: %v", len(left), len(k.refused.counts), err)
+	}
+}

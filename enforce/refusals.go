@@ -64,26 +64,42 @@ func (n *refusals) toNone(key countKey, c *count) {
 }
 
 // forget adds what ports counted that are gone to port 0, and ends their counters.
-func (n *refusals) forget(gone func(port int) bool) error {
-	ends := map[Reason]*nft.Edit{}
-	for key, c := range n.counts {
-		if key.port == 0 || !gone(key.port) {
-			continue
+func (n *refusals) forget(gone func(port int) bool) (err error) {
+	ends := map[Reason][]countKey{}
+	for key := range n.counts {
+		if key.port != 0 && gone(key.port) {
+			ends[key.reason] = append(ends[key.reason], key)
 		}
-		if c.now.Key != "" {
-			if ends[key.reason] == nil {
-				ends[key.reason] = &nft.Edit{Set: sets[key.reason.set()]}
-			}
-			ends[key.reason].Del = append(ends[key.reason].Del, nft.Element{Key: c.now.Key})
-		}
-		n.toNone(key, c)
-		delete(n.counts, key)
 	}
-	for _, e := range ends {
+	for r, keys := range ends {
+		err = errors.Join(err, n.end(r, keys))
+	}
+	return err
+}
+
+// end deletes counters in the kernel, and then takes them out of memory: while one is in the kernel the next
+// reading has what it counted.
+func (n *refusals) end(r Reason, keys []countKey) error {
+	e := nft.Edit{Set: sets[r.set()]}
+	for _, key := range keys {
+		if now := n.counts[key].now.Key; now != "" {
+			e.Del = append(e.Del, nft.Element{Key: now})
+		}
+	}
+	if len(e.Del) > 0 {
 		// Behind a call that is over the counters would not match what counts has.
-		if err := n.conn.Edit(context.Background(), table, *e); err != nil && !errors.Is(err, nft.ErrChanged) {
+		switch err := n.conn.Edit(context.Background(), table, e); {
+		case errors.Is(err, nft.ErrChanged) && len(keys) > 1: // one is not there, and none was deleted
+			half := len(keys) / 2
+			return errors.Join(n.end(r, keys[:half]), n.end(r, keys[half:]))
+		case errors.Is(err, nft.ErrChanged): // another program deleted it
+		case err != nil:
 			return err
 		}
+	}
+	for _, key := range keys {
+		n.toNone(key, n.counts[key])
+		delete(n.counts, key)
 	}
 	return nil
 }
