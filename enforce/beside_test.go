@@ -122,6 +122,39 @@ func TestE3AnEarlierReadingUndoesNoBind(t *testing.T) {
 	}
 }
 
+// TestE3AnEarlierReadingGivesNoPortBack: a lease that is bound by its namespace alone had a port, and by a later reading none leads
+// there. A comparison that read the ports before that, and ends after it, does not give it the port again; one that begins then does.
+func TestE3AnEarlierReadingGivesNoPortBack(t *testing.T) {
+	t.Parallel()
+	d := newDesired(Policy{Mode: Enforce})
+	l := &ipam.Lease{ID: "a", Addr: netip.MustParseAddr("10.8.0.2"), State: ipam.Bound, Rev: 7, Netns: "/ns", Plug: ipam.Plug{Boot: "boot", Inode: 7}}
+	all, led, none := []*ipam.Lease{l}, map[string]place{"a": {ports: []int{70_000}}}, map[string]place{}
+	step := func(what string, do func(), want int) {
+		t.Helper()
+		if do(); len(portsOf(d.grants["a"])) != want {
+			t.Errorf("%s: it has the rules %+v", what, d.grants["a"])
+		}
+	}
+	d.takePorts([]Port{{Index: 70_000, Name: "veth", Bridge: "rt0"}})
+	step("a port leads there", func() { d.compare(all, 7, led, 1) }, 1)
+	step("a bind's later reading finds none", func() { d.set(l, place{}, 3) }, 0)
+	step("the earlier comparison ends", func() { d.compare(all, 7, led, 2) }, 0)
+	step("a comparison does not learn it", func() { d.compare(all, 7, map[string]place{"a": {err: context.DeadlineExceeded}}, 5) }, 0)
+	step("one that began before it does", func() { d.compare(all, 7, led, 4) }, 1)
+	step("the next one finds none", func() { d.compare(all, 7, none, 6) }, 0)
+	renewed := *l
+	renewed.Rev = 8
+	step("an earlier reading, of the lease as it is since", func() { d.set(&renewed, led["a"], 5) }, 1)
+	step("it has ended", func() { d.compare(nil, 9, none, 7) }, 0)
+	if len(d.revs) > 0 || len(d.read) > 0 {
+		t.Errorf("nothing is left but %v and %v", d.revs, d.read)
+	}
+	step("one that had none ends, too", func() { d.compare(all, 7, none, 8); d.compare(nil, 9, none, 9) }, 0)
+	if len(d.revs) > 0 || len(d.read) > 0 {
+		t.Errorf("nothing is left but %v and %v", d.revs, d.read)
+	}
+}
+
 // TestE4NewsEndThePause: where a comparison takes long, so that the next waits nine times as
 // long, a new port is judged, and what another program did is undone, all the same at once.
 func TestE4NewsEndThePause(t *testing.T) {

@@ -17,8 +17,8 @@ type desired struct {
 	policy Policy
 
 	grants    map[string][]Grant // by lease
-	revs      map[string]int64   // of the leases that grants were made from
-	read      map[string]uint64  // which reading of the ports they were made by; see readings
+	revs      map[string]int64   // of the leases that grants were made from, or for which none had to be
+	read      map[string]uint64  // which reading of the ports that was by; see readings
 	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
 	ports     map[int]Port
 	fresh     map[int]bool     // ports that were in no set, and may have had the bridge learn a lease's MAC
@@ -64,7 +64,10 @@ func (d *desired) set(l *ipam.Lease, at place, reading uint64) {
 		}
 	}
 	if len(next) > 0 {
-		d.grants[l.ID], d.revs[l.ID], d.read[l.ID] = next, l.Rev, reading
+		d.grants[l.ID] = next
+	}
+	if len(next) > 0 || at.err == nil { // by an earlier reading a port that has gone is there
+		d.revs[l.ID], d.read[l.ID] = l.Rev, reading
 	}
 }
 
@@ -165,8 +168,8 @@ func (d *desired) compare(leases []*ipam.Lease, rev int64, at map[string]place, 
 			d.set(l, at[l.ID], reading)
 		}
 	}
-	for id := range d.grants {
-		if !there[id] && d.revs[id] <= rev {
+	for id, was := range d.revs {
+		if !there[id] && was <= rev {
 			d.drop(id)
 		}
 	}
