@@ -40,7 +40,7 @@ func ShowRules(ctx context.Context, keeper *enforce.Keeper, book *netdb.Book, co
 			out.Ports = append(out.Ports, one)
 		}
 	}
-	for _, g := range v.Kept {
+	for _, g := range v.Portless {
 		if lease == "" || g.Lease == lease {
 			out.Kept = append(out.Kept, allowed(book, g))
 		}

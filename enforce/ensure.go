@@ -107,7 +107,7 @@ func (k *Keeper) share(l *ipam.Lease, at place, reading uint64) (portErr error) 
 			if has := having(o, slices.Clone(had)); len(has) < len(had) {
 				k.set(o, place{ports: has}, reading)
 			} else if len(having(l, slices.Clone(at.ports))) < len(at.ports) {
-				portErr = anothersPort(k.ports[at.ports[0]].Name, o)
+				portErr = errPortOfAnother(k.ports[at.ports[0]].Name, o)
 			}
 		}
 		at.ports = having(l, at.ports)
@@ -135,14 +135,14 @@ func anothers(l *ipam.Lease, near []Port, boot string, all []*ipam.Lease, record
 		}
 		for _, o := range all {
 			if o.UID != l.UID && len(Where(o, []Port{p}, recorded, nil)) > 0 {
-				return anothersPort(p.Name, o)
+				return errPortOfAnother(p.Name, o)
 			}
 		}
 	}
 	return nil
 }
 
-func anothersPort(name string, o *ipam.Lease) error {
+func errPortOfAnother(name string, o *ipam.Lease) error {
 	return fmt.Errorf("%w: port %s is that of sandbox %s, lease %s, which is %s", ErrNotHeld, name, o.Sandbox, o.ID, o.State)
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/ipamd/ipamd/nft"
 )
@@ -61,20 +62,10 @@ func Ruleset(p Policy, w World) *nft.Table {
 		by[m.set].Elements = append(by[m.set].Elements, m.Element)
 	}
 	for _, s := range t.Sets {
-		slices.SortFunc(s.Elements, func(a, b nft.Element) int { return compareStrings(a.Key, b.Key) })
+		slices.SortFunc(s.Elements, func(a, b nft.Element) int { return strings.Compare(a.Key, b.Key) })
 	}
 	by[setBook].Elements = []nft.Element{mark(w.Epoch, w.Revision)}
 	return t
-}
-
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // mark says what book the table was made from.

@@ -104,7 +104,7 @@ func (k *Keeper) rest(ctx context.Context, pause time.Duration, ports <-chan str
 // Listen takes in the kernel's news of our table until ctx ends: what another program does
 // to it is counted, each time, and has Run repair it.
 func (k *Keeper) Listen(ctx context.Context) error {
-	ours := nft.TableID(nft.Bridge, TableName)
+	ours := ID()
 	return k.watch.Run(ctx, func(n nft.News) {
 		switch {
 		case n.Lost:
@@ -133,5 +133,5 @@ func (k *Keeper) repaired(have *nft.Table) {
 	if k.cfg.OnRepair != nil {
 		k.cfg.OnRepair()
 	}
-	k.cfg.Log.Warn("the rules were not as the book has them: they are again", "table", nft.TableID(nft.Bridge, TableName), "gone", have == nil)
+	k.cfg.Log.Warn("the rules were not as the book has them: they are again", "table", ID(), "gone", have == nil)
 }

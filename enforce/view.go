@@ -49,7 +49,7 @@ func (d Difference) String() string {
 // A View is the rules as they are.
 type View struct {
 	Status
-	Kept        []Grant    // of leases without a port: their addresses are kept from all
+	Portless    []Grant    // of leases without a port: their addresses are kept from all
 	Ports       []PortView // in order of their indexes
 	Gone        []Refusal  // before a port had its present leases or this process began, and of ports that are no more
 	Differences []Difference
@@ -83,7 +83,7 @@ func (k *Keeper) view(refused []Refusal) View {
 	for _, g := range k.grants {
 		for _, one := range g {
 			if one.Port == 0 {
-				v.Kept = append(v.Kept, one)
+				v.Portless = append(v.Portless, one)
 				continue
 			}
 			if at[one.Port] == nil { // it has gone, and its lease has not
@@ -92,7 +92,7 @@ func (k *Keeper) view(refused []Refusal) View {
 			at[one.Port].Grants = append(at[one.Port].Grants, one)
 		}
 	}
-	sortGrants(v.Kept)
+	sortGrants(v.Portless)
 	for _, r := range refused {
 		if p := at[r.Port]; p != nil {
 			p.Refused = append(p.Refused, r)
