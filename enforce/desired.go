@@ -22,7 +22,7 @@ type desired struct {
 	withdrawn map[string]int64   // leases whose end is being recorded, and their revisions
 	ports     map[int]Port
 	fresh     map[int]bool     // ports that were in no set, and may have had the bridge learn a lease's MAC
-	came      map[int]bool     // ports that came to another lease; the refusals, which have them too, end that
+	came      map[int]bool     // ports that got other grants since their counters were last read. refusals shares this map and empties it.
 	users     map[int][]string // the leases that have grants of each port
 	gateways  []netip.Addr     // of the pools
 	bridges   []Bridge

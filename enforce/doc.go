@@ -10,7 +10,8 @@
 // gone before an address cools. It reads the table back, and repairs it when another program
 // changed it. No other table is looked at.
 //
-// A port without a lease may use no address and no MAC that a lease or a gateway has, or
-// nothing at all. A lease whose port is gone keeps its address and MAC from all ports. A packet that is refused is counted for its port and reason; with [Observe] that is
-// all that becomes of it.
+// A port without a lease may use no address and no MAC of a lease or gateway; with
+// Policy.DropUnleased it may send nothing, unless it is trusted. A lease whose port is gone
+// keeps its address and MAC from all ports. A packet that is refused is counted for its port
+// and reason; with [Observe] that is all that becomes of it.
 package enforce

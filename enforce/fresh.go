@@ -8,11 +8,11 @@ import (
 	"github.com/ipamd/ipamd/nft"
 )
 
-// What a port in no set sends is not judged where it comes in, since by the kernel's hooks alone its
-// bridge is not known, and so the bridge learns its sender. By one frame a port that is in
-// no set yet has it take a lease's MAC to be there. What is for the lease does not leave by that
-// port, but reaches the lease only once that sends again: so when the port is in a set, and
-// can do so no more, the bridge forgets what it has learned there before.
+// A frame from a port in no set is not judged where it comes in, because the hooks there do not
+// show its bridge. So the bridge learns the frame's sender: with one frame such a port has the
+// bridge take a lease's MAC to be behind it. Frames for the lease are then dropped, and not
+// delivered, until the lease sends again. So once the port is in a set, the bridge is made to
+// forget what it learned there.
 
 // noteFresh takes in which ports were in no set of the kernel's table as it was found: that of an
 // earlier process, or one that another program changed.

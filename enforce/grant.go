@@ -24,9 +24,9 @@ const (
 type Policy struct {
 	Mode         Mode
 	DropUnleased bool // ports without a lease may send nothing
-	// Trusted are the links that DropUnleased is not for, an uplink for example: names, or
-	// begins of names with a star behind. Without a lease they may use what is no lease's and
-	// no gateway's; with one they are as every port.
+	// Trusted are the links that DropUnleased does not apply to, an uplink for example: whole
+	// names, or the beginning of a name and a star. Without a lease they may use what is no
+	// lease's and no gateway's; with one they are as every port.
 	Trusted []string
 }
 

@@ -15,7 +15,7 @@ type refusals struct {
 	conn   *nft.Conn
 	counts counts
 	begun  bool         // the kernel's counters were read once
-	came   map[int]bool // ports that came to another lease since: the same map as desired.came
+	came   map[int]bool // the same map as desired.came
 }
 
 // counts outlive the kernel's counters, which go with the table.
