@@ -11,8 +11,8 @@ import (
 // rather than of workloads: more at once than a pass may, or a runtime that
 // answers that it has no container at all while the book has bound leases that
 // it could show. A warm slot that no sandbox has is none of these: it has no container. What that runtime does not
-// show it may have lost, so the end of a quarantine is held with the releases: the address may be the claim
-// of such a container.
+// show it may have lost, so the end of a quarantine is held with the releases where leases record containers: the
+// address may be the claim of such a one.
 //
 // A lease whose recorded containers all answered a look-up not to be there
 // goes on and does not count: the runtime itself has said so of each, which a
@@ -32,13 +32,16 @@ import (
 // all, also the end of a quarantine, until Confirm has made it the book's. Nothing lifts the fourth, a witness
 // that cannot answer: such a pass plans no release in the first place.
 func (v *view) brake(d *decision, confirm bool) {
-	open, bound, unproven, expired, clears := 0, 0, 0, 0, 0
+	open, bound, recorded, unproven, expired, clears := 0, 0, 0, 0, 0, 0
 	for _, l := range v.book {
 		if l.State.Open() {
 			open++
 		}
 		if l.State == ipam.Bound && !v.gone[l.ID] && !workload.ByKernelAlone(l) && !ipam.IsSlotUID(l.UID) {
 			bound++
+			if len(l.Containers) > 0 {
+				recorded++
+			}
 		}
 	}
 	proven := make(map[string]bool)
@@ -57,6 +60,11 @@ func (v *view) brake(d *decision, confirm bool) {
 		}
 	}
 	empty := v.runtime && v.containers.Len() == 0 && bound > 0
+	// Where no lease records a container the runtime may have none to lose, as on a host of machines.
+	holdsClears := v.changed != nil || empty && recorded > 0
+	if !holdsClears {
+		clears = 0
+	}
 	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
 	switch {
 	case v.changed != nil && unproven+expired+clears > 0:
@@ -73,7 +81,7 @@ func (v *view) brake(d *decision, confirm bool) {
 		return
 	}
 	for i, s := range d.steps {
-		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && (empty || v.changed != nil) {
+		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && holdsClears {
 			d.steps[i].Result = Kept
 		}
 	}

@@ -124,6 +124,7 @@ func TestBrakesOnTheEndOfAQuarantine(t *testing.T) {
 		"an empty list, and others would end":   {[]line{ends, holds, overdue("10.8.64.3")}, 2},
 		"an empty list, confirmed":              {[]line{ends, holds, confirmed}, 0},
 		"an empty list, and nothing is bound":   {[]line{ends}, 0},
+		"an empty list, beside a machine":       {[]line{ends, lease("10.8.64.3", bound, "B")}, 0},
 		"an empty list, beside a warm slot":     {[]line{ends, lease("10.8.64.3", bound, "B", uid(ipam.SlotUID("s")))}, 0},
 		"an empty list, the others are gone":    {[]line{ends, holds, overdue("10.8.64.3"), lookedUp("10.8.64.3")}, 0},
 		"no runtime":                            {[]line{ends, holds, noRuntime}, 0},

@@ -59,12 +59,12 @@ func (k *Keeper) isOurs(netns string) bool {
 // was lost, or a row that cannot be read, has such namespaces, and sandboxes run in them: what
 // cannot be seen now is no proof that none does, and an address in there is a slot's own only where the
 // book says so.
-func (k *Keeper) keeps(ctx context.Context, netns string) string {
+func (c *Config) keeps(ctx context.Context, netns string) string {
 	port := plumb.HostName(ipam.SlotPort(netns))
-	elsewhere, err := k.cfg.Ports.Elsewhere(ctx, port)
+	elsewhere, err := c.Ports.Elsewhere(ctx, port)
 	is := false
 	if err == nil && elsewhere == "" {
-		is, err = k.cfg.Ports.IsPort(ctx, port, 0)
+		is, err = c.Ports.IsPort(ctx, port, 0)
 	}
 	switch {
 	case err != nil:
@@ -74,24 +74,24 @@ func (k *Keeper) keeps(ctx context.Context, netns string) string {
 	case !is: // it is half made, or was: whoever is in there is on no bridge
 		return ""
 	}
-	if err := k.cfg.Ports.Settle(ctx); err != nil {
+	if err := c.Ports.Settle(ctx); err != nil {
 		return fmt.Sprintf("the kernel's news could not be read: %v", err)
 	}
-	if k.cfg.Ports.PortIndexes()[port] == 0 {
+	if c.Ports.PortIndexes()[port] == 0 {
 		return fmt.Sprintf("its port %s has not been read", port)
 	}
-	for _, silent := range k.cfg.Board.Silent() {
+	for _, silent := range c.Board.Silent() {
 		if silent.Witness == census.Netns {
 			return "the netns witness cannot answer: " + silent.Reason
 		}
 	}
-	withheld := k.cfg.Book.Withheld()
-	for _, s := range k.cfg.Board.By(census.Netns) {
+	withheld := c.Book.Withheld()
+	for _, s := range c.Board.By(census.Netns) {
 		if s.Port != port || !s.Addr.IsValid() {
 			continue
 		}
 		own := slices.ContainsFunc(withheld, func(w ipam.Withheld) bool { return w.Addr == s.Addr && ipam.IsSlotUID(w.UID) })
-		if l, has := k.cfg.Book.At(s.Addr); has {
+		if l, has := c.Book.At(s.Addr); has {
 			own = ipam.IsSlotUID(l.UID)
 		}
 		if !own {

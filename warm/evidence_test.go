@@ -151,7 +151,7 @@ func TestKeeps(t *testing.T) {
 		"the kernel does not say its bridge": {scene{linkErr: unsaid, ports: is}, "not known"},
 		"the kernel's news are not read":     {scene{settleErr: unsaid, ports: is}, "could not be read"},
 	} {
-		if says := c.scene.keeper().keeps(t.Context(), netns); (says == "") != (c.says == "") || !strings.Contains(says, c.says) {
+		if says := c.scene.keeper().cfg.keeps(t.Context(), netns); (says == "") != (c.says == "") || !strings.Contains(says, c.says) {
 			t.Errorf("%s: it is kept because %q, want %q", name, says, c.says)
 		}
 	}

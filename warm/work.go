@@ -53,7 +53,7 @@ func (k *Keeper) end(ctx context.Context, l *ipam.Lease, why string) error {
 func (k *Keeper) stays(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
-	why := k.keeps(ctx, path)
+	why := k.cfg.keeps(ctx, path)
 	if why == "" {
 		return false
 	}
