@@ -229,3 +229,11 @@ func (s *PoolSpec) Family() int {
 	}
 	return 6
 }
+
+// FamilyName is the family as the socket and the metrics write it: v4 or v6.
+func (s *PoolSpec) FamilyName() string {
+	if s.Family() == 4 {
+		return "v4"
+	}
+	return "v6"
+}

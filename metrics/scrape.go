@@ -139,10 +139,7 @@ func one(yes bool) float64 {
 func (s scrape) pools(gauge gauger) {
 	usage, rev := s.Book.Usage()
 	for _, u := range usage {
-		family := "v6"
-		if u.Pool.Prefix.Addr().Is4() {
-			family = "v4"
-		}
+		family := u.Pool.FamilyName()
 		gauge(descPoolSize, float64(u.Size), u.Pool.Name, family)
 		exhausted, _ := s.Server.Exhausted(u.Pool.UID)
 		drains := u.Pool.State == ipam.PoolDraining

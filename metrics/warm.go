@@ -32,10 +32,7 @@ func (s scrape) slots(ch chan<- prometheus.Metric) {
 		if u.Pool.Warm == nil && n.Ready+n.Making+n.Ending == 0 {
 			continue
 		}
-		family := "v6"
-		if u.Pool.Prefix.Addr().Is4() {
-			family = "v4"
-		}
+		family := u.Pool.FamilyName()
 		for state, count := range map[string]int{"ready": n.Ready, "making": n.Making, "ending": n.Ending} {
 			gauge(descSlots, count, u.Pool.Name, family, state)
 		}

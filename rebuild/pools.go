@@ -18,10 +18,7 @@ type poolKey struct {
 }
 
 func keyOf(p *ipam.Pool) poolKey {
-	if p.Prefix.Addr().Is4() {
-		return poolKey{p.Name, 4}
-	}
-	return poolKey{p.Name, 6}
+	return poolKey{p.Name, p.Family()}
 }
 
 // mergePools takes pools of an older record into the present one's: those of a name that

@@ -149,7 +149,7 @@ func moveOf(c ipam.Change) api.Change {
 
 func (h *view) pool(u ipam.Usage) api.Pool {
 	p := api.Pool{
-		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.V6, Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
+		Name: u.Pool.Name, UID: u.Pool.UID, Family: api.Family(u.Pool.FamilyName()), Generation: u.Pool.Generation, Prefix: u.Pool.Prefix.String(),
 		Bridge: u.Pool.Bridge, Routes: routes(u.Pool.Routes), DNS: ipam.Texts(u.Pool.DNS), State: api.PoolState(u.Pool.State),
 		MTU: u.Pool.MTU, Cooldown: api.LastingIfAny(u.Pool.Cooldown), CooldownMin: api.LastingIfAny(u.Pool.CooldownMin), Exhausted: u.Pool.Exhausted, Labels: u.Pool.Labels,
 		Size: u.Size, Free: u.Free, Kept: u.Kept, Outside: u.Outside, ByState: byState(u.ByState),
@@ -164,9 +164,6 @@ func (h *view) pool(u ipam.Usage) api.Pool {
 		if lacking, is := errors.AsType[*allocator.BridgeError](err); is {
 			p.NotReady, p.Repair = lacking.Reason, lacking.Repair
 		}
-	}
-	if u.Pool.Prefix.Addr().Is4() {
-		p.Family = api.V4
 	}
 	if u.Pool.Gateway.IsValid() {
 		p.Gateway = u.Pool.Gateway.String()

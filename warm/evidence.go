@@ -34,11 +34,8 @@ type Watchdog interface {
 // reserve takes an address of the pool for a slot, but none whose cooldown would be cut short:
 // these are for sandboxes.
 func (k *Keeper) reserve(ctx context.Context, p *ipam.Pool, s ipam.NewSlot) (*ipam.Lease, error) {
-	family, uid := allocator.V6, ipam.SlotUID(s.ID)
-	if p.Prefix.Addr().Is4() {
-		family = allocator.V4
-	}
-	r, err := k.cfg.Allocator.Allocate(ctx, allocator.Request{Sandbox: uid, UID: uid, Pool: p.Name, Family: family, Slot: &s})
+	uid := ipam.SlotUID(s.ID)
+	r, err := k.cfg.Allocator.Allocate(ctx, allocator.Request{Sandbox: uid, UID: uid, Pool: p.Name, Family: allocator.Family(p.FamilyName()), Slot: &s})
 	if err != nil {
 		return nil, err
 	}
