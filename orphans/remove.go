@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/watchdog"
 )
@@ -143,10 +144,8 @@ func (s *Sweeper) waitEnded(ctx context.Context, of *group) error {
 			return nil
 		case <-news:
 		}
-		select {
-		case <-ctx.Done():
+		if !broadcast.Pause(ctx, boardPause) {
 			return ctx.Err()
-		case <-time.After(boardPause):
 		}
 	}
 }

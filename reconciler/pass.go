@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/census"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/workload"
 )
@@ -253,10 +254,8 @@ func (r *Reconciler) probe(ctx context.Context, book []*ipam.Lease, now bool) (u
 	if len(ask) == 0 {
 		return unasked, nil
 	}
-	select {
-	case <-ctx.Done():
+	if !broadcast.Pause(ctx, r.Window) {
 		return nil, fmt.Errorf("wait for answers of the wire: %w", ctx.Err())
-	case <-time.After(r.Window):
-		return unasked, nil
 	}
+	return unasked, nil
 }

@@ -41,7 +41,7 @@ var rooms = []room{
 	{"allocation", []string{"allocator", "ipam"}, "it waits and tries again: whose address it is the allocator decides, and what slots do the keeper"},
 	{"reconciler", []string{"ipam", "census", "workload", "internal/broadcast"}, "it compares readings, it does not take them"},
 	{"binding", []string{"allocator", "bridge", "census", "ipam", "netdb", "reconciler", "workload"}, "it adds to the book's verbs what the kernel knows of names; what follows from that is decided elsewhere"},
-	{"plumb/helper", []string{"api", "plumb", "internal/share"}, "it does what it is asked on the socket, and knows nothing else of the daemon"},
+	{"plumb/helper", []string{"api", "plumb", "internal/broadcast", "internal/share"}, "it does what it is asked on the socket, and knows nothing else of the daemon"},
 	{"attach", []string{"internal/broadcast"}, "it passes work on, whatever that is, and remembers none"},
 	{"plumb", []string{"api", "internal/icmp6", "internal/nsthread"}, "it makes what a spec describes: any program can, with the rights and without the daemon"},
 	{"gateways", []string{"bridge", "ipam"}, "what bridges have to be follows from the pools; what is done on them, bridge does"},

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/internal/share"
 	"github.com/ipamd/ipamd/plumb"
 )
@@ -49,10 +50,7 @@ const (
 func Run(ctx context.Context, daemon Daemon, leases Leases, log *slog.Logger) error {
 	h := &hand{daemon: daemon, log: log, worker: rand.Text()}
 	for h.sweep(ctx, leases) != nil && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		broadcast.Pause(ctx, pause)
 	}
 	go h.sweeps(ctx, leases, sweepEvery)
 	return run(ctx, Hands, h)
@@ -92,13 +90,8 @@ type hand struct {
 
 // sweeps sweeps again and again until ctx ends.
 func (h *hand) sweeps(ctx context.Context, leases Leases, every time.Duration) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every):
-			_ = h.sweep(ctx, leases) // the next one asks again
-		}
+	for broadcast.Pause(ctx, every) {
+		_ = h.sweep(ctx, leases) // the next one asks again
 	}
 }
 
@@ -116,10 +109,7 @@ func (h *hand) loop(ctx context.Context) {
 		case ctx.Err() != nil:
 		case err != nil:
 			h.log.Warn("no work can be had", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
-			}
+			broadcast.Pause(ctx, pause)
 		case work.ID != "":
 			h.do(context.WithoutCancel(ctx), work) // what was begun is finished
 		}
