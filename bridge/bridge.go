@@ -56,7 +56,7 @@ type Bridge struct {
 	lookups
 	cfg    Config
 	lock   *lock
-	alarm  *alarm
+	wakeup *wakeup
 	recent *recentlySeen
 
 	tables      *rtnl.Kept  // of neighbours
@@ -101,7 +101,7 @@ func Open(cfg Config) (*Bridge, error) {
 		return err
 	})
 	if err == nil {
-		b.alarm, err = newAlarm()
+		b.wakeup, err = newWakeup()
 	}
 	if err == nil {
 		err = b.openSockets()
@@ -135,7 +135,7 @@ func newBridge(cfg Config) *Bridge {
 		b.reports = append(b.reports, r)
 		return r
 	}
-	wake := func() { b.alarm.ring() }
+	wake := func() { b.wakeup.wake() }
 	b.netns.report, b.netns.bridge, b.netns.wake = witness(census.Netns), cfg.Name, wake
 	b.netns.notice, b.netns.portGone = b.notice, b.portGone
 	b.netns.shown.Store(new(portList))
@@ -224,7 +224,7 @@ func (b *Bridge) Close() error {
 		k.Close()
 	}
 	b.machine.Close()
-	b.alarm.ring()
+	b.wakeup.wake()
 	b.running.Lock() // Run polls the sockets, so it must end before they do
 	defer b.running.Unlock()
 	b.mu.Lock()
@@ -237,8 +237,8 @@ func (b *Bridge) Close() error {
 
 func (b *Bridge) release() {
 	b.closeSockets()
-	if b.alarm != nil {
-		b.alarm.close()
+	if b.wakeup != nil {
+		b.wakeup.close()
 	}
 	if b.lock != nil {
 		b.lock.close()

@@ -51,7 +51,7 @@
 //	mu                 all parts, and the sockets that are open; for some milliseconds at
 //	                   most, in the order of the callers, each of which waits until its
 //	                   context ends. Run and Refresh read what takes longer without it
-//	probe.Prober, recentlySeen, alarm, nspath.Paths, share.Run
+//	probe.Prober, recentlySeen, wakeup, nspath.Paths, share.Run
 //	                   their own few fields; no other lock is taken while one of them is held
 //
 // Ready, MTU, Status, Gaps, Own, PortNames, PortMACs, PortLinks, Changed, SeenWithin and MissedSince

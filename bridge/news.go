@@ -45,7 +45,7 @@ func (b *Bridge) readNews() {
 		b.trouble = err
 		b.device.unready("the kernel's news about "+b.cfg.Name+" cannot be read", err)
 		b.silence(err)
-		b.alarm.ring() // Run opens the sockets again
+		b.wakeup.wake() // Run opens the sockets again
 		return
 	}
 	b.probe.Read(func(addr netip.Addr, s probe.Reply) {

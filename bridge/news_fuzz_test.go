@@ -128,7 +128,7 @@ func known(t *testing.T) *Bridge {
 	board := census.NewBoard(census.Netns, census.Host, census.Neighbour)
 	cfg := Config{Name: "rt0", Board: board, Log: slog.New(slog.DiscardHandler)}
 	b := newBridge(cfg)
-	b.alarm, b.news = &alarm{fd: -1}, &rtnl.News{Self: rtnl.Unassigned}
+	b.wakeup, b.news = &wakeup{fd: -1}, &rtnl.News{Self: rtnl.Unassigned}
 	b.forget()
 	b.device.link = &rtnl.Link{Index: recordedBridge, Name: "rt0", Kind: "bridge", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Behind: rtnl.NoNetns}
 	b.lost = false

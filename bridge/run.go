@@ -87,7 +87,7 @@ func (b *Bridge) schedule() *schedule {
 func (b *Bridge) Run(ctx context.Context) error {
 	b.running.Lock()
 	defer b.running.Unlock()
-	stop := context.AfterFunc(ctx, b.alarm.ring)
+	stop := context.AfterFunc(ctx, b.wakeup.wake)
 	defer stop()
 	s := b.schedule()
 	for ctx.Err() == nil {
@@ -196,10 +196,10 @@ func (b *Bridge) closeIngress() {
 	}
 }
 
-// sleep waits for news, answers, the alarm, or the time; after a step that began
-// just now for the alarm alone, for so long.
+// sleep waits for news, answers, a wakeup, or the time; after a step that began
+// just now for the wakeup alone, for so long.
 func (b *Bridge) sleep(began, until time.Time) error {
-	fds := []unix.PollFd{{Fd: int32(b.alarm.fd), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(b.wakeup.fd), Events: unix.POLLIN}}
 	if rest := debounce - time.Since(began); rest > 0 {
 		_, _ = unix.Poll(fds, int((rest+time.Millisecond-1)/time.Millisecond)) // an error comes again below
 	}
@@ -214,42 +214,42 @@ func (b *Bridge) sleep(began, until time.Time) error {
 		return err
 	}
 	if fds[0].Revents != 0 {
-		b.alarm.quiet()
+		b.wakeup.clear()
 	}
 	return nil
 }
 
-// An alarm wakes a poll(2). It carries no payload: look again.
-type alarm struct {
+// A wakeup ends a poll(2). It carries no payload: look again.
+type wakeup struct {
 	mu sync.Mutex
 	fd int
 }
 
-func newAlarm() (*alarm, error) {
+func newWakeup() (*wakeup, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make eventfd: %w", err)
 	}
-	return &alarm{fd: fd}, nil
+	return &wakeup{fd: fd}, nil
 }
 
-// ring may come at any time, also after close.
-func (a *alarm) ring() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fd >= 0 {
-		_, _ = unix.Write(a.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // full is as good as rung
+// wake may be called at any time, also after close.
+func (w *wakeup) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd >= 0 {
+		_, _ = unix.Write(w.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // a full counter wakes, too
 	}
 }
 
-// quiet takes a ring back, before the woken one looks.
-func (a *alarm) quiet() {
-	_, _ = unix.Read(a.fd, make([]byte, 8)) // not rung is as good
+// clear takes the wakeup back, before the caller looks.
+func (w *wakeup) clear() {
+	_, _ = unix.Read(w.fd, make([]byte, 8)) // there may have been none
 }
 
-func (a *alarm) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_ = unix.Close(a.fd)
-	a.fd = -1
+func (w *wakeup) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = unix.Close(w.fd)
+	w.fd = -1
 }

@@ -25,7 +25,7 @@ func (b *Bridge) Settle(ctx context.Context, about ...netip.Addr) error {
 		b.drain()
 		err := b.settle(ctx, about)
 		if b.neighbour.isBehind() {
-			b.alarm.ring() // Run does the rest
+			b.wakeup.wake() // Run does the rest
 		}
 		return err
 	})
