@@ -41,7 +41,7 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 		s := &steps[i]
 		switch s.Kind {
 		case Clear, Expire, Reap:
-			if s.Result != Kept {
+			if s.Result != Braked {
 				g.Go(func() error { s.end(r.release(ctx, s)); r.pulse.Beat(); return nil })
 			}
 		}
@@ -54,20 +54,20 @@ func (r *Reconciler) apply(ctx context.Context, steps []step) []Finding {
 // quarantineFull is the kind of finding that only a pass can make.
 const quarantineFull = "quarantine_full"
 
-// errKept ends a release that a last look spoke against.
-type errKept struct{ why string }
+// errSkipped ends a step that a last look, or a limit, speaks against.
+type errSkipped struct{ why string }
 
-func (e errKept) Error() string { return e.why }
+func (e errSkipped) Error() string { return e.why }
 
 // end writes down what a step came to.
 func (s *step) end(err error) {
-	var kept errKept
+	var skipped errSkipped
 	var owned *ipam.OwnedError
 	switch {
 	case err == nil:
 		s.Result = Done
-	case errors.As(err, &kept):
-		s.Result, s.Reason = Skipped, s.Reason+"; but "+kept.why
+	case errors.As(err, &skipped):
+		s.Result, s.Reason = Skipped, s.Reason+"; but "+skipped.why
 	case errors.Is(err, ipam.ErrStale), errors.Is(err, ipam.ErrGone), errors.Is(err, ipam.ErrState), errors.As(err, &owned):
 		s.Result = Skipped // the next pass looks again
 	default:
@@ -96,7 +96,7 @@ func (r *Reconciler) keep(ctx context.Context, s *step) (err error) {
 		}
 	case ConflictSeen:
 		if !r.notes.AllowN(r.Now().Wall, 1) {
-			return errKept{"the history has its share of such notes for now"}
+			return errSkipped{"the history has its share of such notes for now"}
 		}
 		_, err = r.Book.ConflictAt(ctx, by(ConflictSeen), l.ID, l.Rev, s.evidence)
 	case ConflictOver:
@@ -127,7 +127,7 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 		if why, err = r.Watchdog.Left(ctx, l); err != nil {
 			return fmt.Errorf("look for what is left of %s: %w", l.Addr, err)
 		} else if why != "" {
-			return errKept{why}
+			return errSkipped{why}
 		}
 		_, err = r.Book.ClearAt(ctx, by("not_seen"), l.ID, l.Rev, r.stillUnseen(l))
 	case Expire:
@@ -136,7 +136,7 @@ func (r *Reconciler) release(ctx context.Context, s *step) error {
 		done, why, err = r.Watchdog.Reap(ctx, l, "reaped")
 	}
 	if err == nil && !done {
-		return errKept{cmp.Or(why, "a last look spoke against it")}
+		return errSkipped{cmp.Or(why, "a last look spoke against it")}
 	}
 	return err
 }
@@ -147,9 +147,9 @@ func (r *Reconciler) stillUnseen(l *ipam.Lease) func() error {
 	return func() error {
 		switch now := workload.About(r.Board, l); {
 		case len(now.Seen) > 0:
-			return errKept{fmt.Sprintf("the %s witness sees it%s", now.Seen[0].Witness, now.Seen[0].Where())}
+			return errSkipped{fmt.Sprintf("the %s witness sees it%s", now.Seen[0].Witness, now.Seen[0].Where())}
 		case len(now.Silent) > 0:
-			return errKept{fmt.Sprintf("the %s witness cannot answer: %s", now.Silent[0].Witness, now.Silent[0].Reason)}
+			return errSkipped{fmt.Sprintf("the %s witness cannot answer: %s", now.Silent[0].Witness, now.Silent[0].Reason)}
 		}
 		return nil
 	}

@@ -82,7 +82,7 @@ func (v *view) brake(d *decision, confirm bool) {
 	}
 	for i, s := range d.steps {
 		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && holdsClears {
-			d.steps[i].Result = Kept
+			d.steps[i].Result = Braked
 		}
 	}
 }

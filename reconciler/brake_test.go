@@ -83,7 +83,7 @@ func TestBrakes(t *testing.T) {
 			reaps, expires, held := 0, 0, 0
 			for _, s := range d.steps {
 				switch {
-				case s.Result == Kept:
+				case s.Result == Braked:
 					held++
 				case s.Kind == Reap:
 					reaps++
@@ -134,7 +134,7 @@ func TestBrakesOnTheEndOfAQuarantine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := worldOf(tt.world...).decide()
-			want := map[bool]string{true: Kept, false: Planned}[tt.held > 0]
+			want := map[bool]string{true: Braked, false: Planned}[tt.held > 0]
 			if len(d.steps) == 0 || d.steps[0].Kind != Clear || d.steps[0].Result != want {
 				t.Fatalf("decided %q, want the quarantine's end to be %s", d.list(), want)
 			}

@@ -223,7 +223,7 @@ func (w *world) after(d decision) *world {
 	next := *w
 	next.book, next.sleeps = slices.Clone(w.book), maps.Clone(w.sleeps)
 	for _, s := range d.steps {
-		if s.Result == Kept {
+		if s.Result == Braked {
 			continue
 		}
 		next.book = slices.DeleteFunc(next.book, func(l *ipam.Lease) bool { return l.Addr == s.Addr })
@@ -347,7 +347,7 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 				if s.Kind != Clear && len(signs) > 0 {
 					t.Fatalf("%s %s, which lives: %+v", s.Kind, s.Addr, signs)
 				}
-				if s.Kind == Reap && s.Result != Kept && !w.gone[s.LeaseID] {
+				if s.Kind == Reap && s.Result != Braked && !w.gone[s.LeaseID] {
 					unproven++
 				}
 			}
@@ -366,11 +366,11 @@ func TestPlansOfRandomWorlds(t *testing.T) {
 		for round := 0; ; round++ {
 			next = next.after(last)
 			again := next.decide()
-			done := slices.DeleteFunc(slices.Clone(again.steps), func(s step) bool { return s.Result == Kept })
+			done := slices.DeleteFunc(slices.Clone(again.steps), func(s step) bool { return s.Result == Braked })
 			if len(done) == 0 {
 				return
 			}
-			decides := slices.ContainsFunc(last.steps, func(s step) bool { return s.Result != Kept && (s.Kind == Adopt || s.Kind == Expire) })
+			decides := slices.ContainsFunc(last.steps, func(s step) bool { return s.Result != Braked && (s.Kind == Adopt || s.Kind == Expire) })
 			if !decides || round == 3 {
 				t.Fatalf("first %q, and then %q", last.list(), again.list())
 			}

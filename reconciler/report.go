@@ -27,7 +27,7 @@ const (
 const (
 	Planned = "planned" // by a preview, which does nothing
 	Done    = "done"
-	Kept    = "held"    // by a brake
+	Braked  = "held"    // by a brake
 	Skipped = "skipped" // it changed meanwhile, or Err says why
 )
 
