@@ -80,7 +80,7 @@ func (s *namespaces) showGaps() {
 	if since := s.stacked.unsearched; !since.IsZero() {
 		out = append(out, foundGap{Gap{LinkHidden, s.bridge,
 			fmt.Sprintf("news of links was lost, or comes faster than it can be read; a link that is stacked on %s may be missing, and its addresses", s.bridge),
-			"find what makes so many links, or so fast, and stop it", since}, true})
+			"ipamctl explain " + LinkHidden + " # find what makes links so fast, and stop it", since}, true})
 	}
 	for g, since := range s.stacked.hidden {
 		g.Since = since
@@ -96,7 +96,7 @@ func (p *port) gap() (g Gap, is bool) {
 	if !p.unreadable.IsZero() {
 		return Gap{PortUnreadable, name,
 			fmt.Sprintf("the namespace behind port %s is being taken down and cannot be read; what was seen there last still counts", name),
-			"ip link del " + name + " # once its sandbox is gone", p.unreadable}, true
+			"ipamctl explain " + PortUnreadable + " # once its sandbox is gone: ip link del " + name, p.unreadable}, true
 	}
 	if p.space == nil {
 		return g, false
@@ -121,7 +121,7 @@ func (n *nest) gap() (g Gap, is bool) {
 	g, is = n.inside.gap("of " + l.Name + " (" + l.where() + ")")
 	g.Kind, g.Link = LinkHidden, l.Name
 	if g.Next == "" {
-		g.Next = "ipamctl explain " + LinkHidden + " # look at what runs in network namespace " + census.NewNetnsID(n.id, n.file).Name()
+		g.Next = "ipamctl explain " + LinkHidden + " # look at what runs in network namespace " + census.NewNetnsID(n.id, n.file).String()
 	}
 	return g, is
 }

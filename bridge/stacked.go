@@ -355,12 +355,12 @@ func (s *namespaces) setHidden(found *search) {
 	}
 	for _, m := range found.hidden {
 		add(m.String(), fmt.Sprintf("a link with MAC %s is stacked on %s, in a namespace that cannot be found; no witness sees its addresses", m, s.bridge),
-			"find it (ip -d link, in each namespace) and remove it, or exclude its addresses from the pool")
+			"ipamctl explain "+LinkHidden+" # find it: ip -d link, in each namespace")
 	}
 	for id := range found.partly {
 		if s.spaces[id] == nil { // else its addresses are read, on whatever link
 			add(fmt.Sprintf("nsid:%d", id), fmt.Sprintf("the links in namespace nsid:%d cannot all be listed; one that is stacked on %s may be missing, and its addresses", id, s.bridge),
-				"find what makes so many links, or so fast, in that namespace, and stop it")
+				fmt.Sprintf("ipamctl explain "+LinkHidden+" # find what makes so many links, or so fast, in nsid:%d", id))
 		}
 		if s.stacked.strangers[id] { // a call received the news while this was searched for
 			s.searchAgain()
@@ -370,7 +370,7 @@ func (s *namespaces) setHidden(found *search) {
 		for _, l := range n.links {
 			if l.Kind == "macvtap" || l.Kind == "ipvtap" { // the addresses behind it are on no link here
 				add(l.Name, fmt.Sprintf("%s; no witness sees the addresses of the virtual machine behind it", l.where()),
-					"give it a tap that is a port of "+s.bridge+", or exclude its addresses from the pool")
+					"ipamctl explain "+LinkHidden+" # give the machine a tap that is a port of "+s.bridge)
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func (s State) machine() []reconciler.Finding {
 		add(reconciler.Finding{Kind: "book_exposed", Since: s.Started, Detail: s.Book.Exposed, Repair: "ipamctl explain book_exposed"})
 	}
 	if err := s.Book.Clock; err != nil {
-		add(reconciler.Finding{Kind: "clock_unclear", Since: s.Book.ClockSince, Detail: "the machine's clocks say what cannot be: " + err.Error() + "; every wait counts from the start of the daemon",
+		add(reconciler.Finding{Kind: "clock_unclear", Since: s.Book.ClockSince, Detail: "the machine's clocks contradict each other: " + err.Error() + "; every wait counts from the start of the daemon",
 			Repair: "ipamctl explain clock_unclear"})
 	}
 	if step := s.ClockStep; step.Abs() > leastClockStep {
@@ -128,7 +128,7 @@ func (s State) machine() []reconciler.Finding {
 			Repair: "ctr version # if they are gone with the old one: ipamctl reconcile --confirm"})
 	}
 	for _, u := range s.Book.Unreadable {
-		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Repair: "ipamd check"})
+		add(reconciler.Finding{Kind: "unreadable_row", Since: s.Started, Detail: fmt.Sprintf("row %q: %s", u.Row, u.Reason), Repair: "ipamctl book check # then, with socket and service stopped: ipamd rebuild --preview"})
 	}
 	for _, u := range s.Usage {
 		if n := u.ByState[ipam.Quarantined]; float64(n) >= nearCap*float64(u.QuarantineCap) {
@@ -137,7 +137,7 @@ func (s State) machine() []reconciler.Finding {
 		}
 	}
 	for _, u := range s.Usage {
-		if exhausted, next := s.Exhausted(u.Pool.UID); exhausted && u.Pool.State == "active" {
+		if exhausted, next := s.Exhausted(u.Pool.UID); exhausted && u.Pool.State == ipam.PoolActive {
 			detail := fmt.Sprintf("pool %s, %s, has no address to give", u.Pool.Name, u.Pool.Prefix)
 			if next > 0 {
 				detail += fmt.Sprintf("; the next one will have cooled in %s", max(next.Round(time.Second), time.Second))
@@ -179,7 +179,7 @@ func (s State) machine() []reconciler.Finding {
 		add(f)
 	}
 	if held.Count > 0 {
-		held.Detail = fmt.Sprintf("the owner calls %d more sandboxes gone than may be ended within an hour: they are left as they are", held.Count)
+		held.Detail = fmt.Sprintf("held orphans: %d; the owner calls more sandboxes gone than may be ended within an hour", held.Count)
 		add(held)
 	}
 	if s.TrafficUnwatched != nil && slices.ContainsFunc(s.Leases, s.wokenByTraffic) {

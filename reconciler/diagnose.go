@@ -230,7 +230,7 @@ func (v *view) ignored(l *ipam.Lease) (Finding, bool) {
 func (v *view) named(l *ipam.Lease) string {
 	for _, s := range v.of(l) {
 		if !sure(l, s) {
-			return "; it is kept for what carries its name" + s.Where() + ", which nothing but the label shows to live with it"
+			return "; it is not ended, because a container carries the sandbox's name" + s.Where() + "; only that label ties it to the address"
 		}
 	}
 	return ""

@@ -180,7 +180,7 @@ func unleased(v *view, addr netip.Addr, row *ipam.Lease, c claimant, seen []cens
 	case row == nil:
 	case heldBack(row):
 		// Clear refuses an address that is seen.
-		rest, f.Repair = "is held back by an operator", "ipamctl quarantine clear "+addr.String()+" # once it is removed in its runtime"
+		rest, f.Repair = "is held back by an operator", whois(addr)+" # once its container is removed: ipamctl quarantine clear "+addr.String()
 		f.LeaseID = row.ID
 	case !c.mayHave(v, row, seen):
 		rest, f.Repair = fmt.Sprintf("claims it since before it was %s", row.State), whois(addr)

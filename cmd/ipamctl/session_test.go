@@ -113,7 +113,7 @@ func TestSessions(t *testing.T) {
 	sick.status.LastConflict, sick.status.LastConflictStands = &sick.changes[0], true
 	sick.findings = []api.Finding{
 		{Kind: "foreign", Address: "10.8.64.7", LeaseID: id(7), Detail: "seen by netns on veth9, no lease explains it", Since: before(3 * time.Hour), Repair: "ipamctl whois 10.8.64.7"},
-		{Kind: "unreadable_row", Detail: `ip "10.8.64.999" is no address`, Repair: "ipamd check"},
+		{Kind: "unreadable_row", Detail: `ip "10.8.64.999" is no address`, Repair: "ipamctl book check # then, with socket and service stopped: ipamd rebuild --preview"},
 		{Kind: "foreign", Address: "10.8.64.8", Detail: "seen by netns on veth9, no lease explains it", Since: before(time.Minute), Repair: "ipamctl whois 10.8.64.8"},
 		{Kind: "stray", LeaseID: id(5), Detail: "seen, but its runtime is gone", Since: before(4 * time.Minute), Repair: "ipamctl show " + id(5)},
 	}

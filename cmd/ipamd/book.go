@@ -35,7 +35,7 @@ func (p *program) openBook(ctx context.Context) (err error) {
 		p.log.Warn("others may change the book", "book", p.cfg.Book.Path, "who", who)
 	}
 	if err := p.book.Info().Clock; err != nil {
-		p.log.Warn("the clocks say what cannot be: every wait counts from now", "book", p.cfg.Book.Path, "err", err)
+		p.log.Warn("the clocks contradict each other: every wait counts from now", "book", p.cfg.Book.Path, "err", err)
 	}
 	p.changes = changelog.Follow(p.book, p.metrics.Change, p.log)
 	p.onClose(func() error { p.changes.CatchUp(context.Background()); return nil })

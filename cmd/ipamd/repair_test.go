@@ -404,7 +404,7 @@ func TestDoctorsAdviceRepairs(t *testing.T) {
 
 		cures := []cure{
 			{"foreign " + foreign, "the netns witness sees", "ipamctl whois " + foreign, foreigner.Close},
-			{"unleased " + byHand, `sandbox "guest" in container default/guest`, "ipamctl quarantine clear " + byHand + " # once it is removed in its runtime",
+			{"unleased " + byHand, `sandbox "guest" in container default/guest`, "ipamctl whois " + byHand + " # once its container is removed: ipamctl quarantine clear " + byHand,
 				func() { d.Delete(t, "default", "guest") }},
 			{"quarantined " + byHand, "by the operator: printer", "ipamctl whois " + byHand, func() {}},
 			{"quarantine_full " + foreign, "it is not quarantined", "ipamctl quarantine ls", func() {}},
