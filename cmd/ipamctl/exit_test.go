@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -192,6 +193,24 @@ func TestTimeout(t *testing.T) {
 	code := w.ctl(t, s, "release", id(2), "--timeout", "20ms", "--wait", "200ms")
 	if took := time.Since(start); code != exitUnavailable || took < 200*time.Millisecond {
 		t.Errorf("release --wait: exit %d after %s", code, took)
+	}
+}
+
+// Each lease has its --wait, also where a sandbox stands for several: the call lasts for all of them.
+func TestEachReleaseHasItsWait(t *testing.T) {
+	realtest.Long(t)
+	const timeout, wait, leases = 2 * time.Second, 300 * time.Millisecond, 4
+	w := runner()
+	w.stall, w.stalls, w.leases = make(chan struct{}), api.VerbRelease, nil
+	for n := range leases {
+		w.leases = append(w.leases, lease(n, fmt.Sprintf("10.8.64.%d", 2+n), api.Bound, "web-1", time.Hour))
+	}
+	w.serve(t)
+	start := time.Now()
+	s := &screen{}
+	code := w.ctl(t, s, "release", "--sandbox", "web-1", "--timeout", timeout.String(), "--wait", wait.String())
+	if took := time.Since(start); code != exitUnavailable || took < timeout+leases*wait {
+		t.Errorf("exit %d after %s: %s", code, took, s.err.String())
 	}
 }
 

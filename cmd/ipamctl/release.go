@@ -85,11 +85,15 @@ func (c *ctl) release(cmd *cobra.Command, args []string, r releasing) error {
 	case r.wait > 0:
 		r.req.Wait = api.Lasting(r.wait)
 	}
-	ctx, cancel, ipamd := c.call(cmd, r.wait*time.Duration(max(len(args), 1)))
+	ctx, cancel, ipamd := c.call(cmd, 0)
 	defer cancel()
 	ids, err := r.ids(ctx, c, ipamd, args)
 	if err != nil {
 		return err
+	}
+	if ctx.Err() == nil { // each of them is waited for
+		ctx, cancel = context.WithTimeout(cmd.Context(), c.timeout+r.wait*time.Duration(len(ids)))
+		defer cancel()
 	}
 	var (
 		replies []*api.LeaseReply

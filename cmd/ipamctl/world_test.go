@@ -53,6 +53,7 @@ type world struct {
 	preview  bool             // and it was one
 	refuse   *api.Error       // every verb answers this
 	stall    chan struct{}    // every verb waits for this, or for the client to give up
+	stalls   api.Verb         // only this one does; "": every one
 
 	socket string
 	mu     sync.Mutex
@@ -219,7 +220,7 @@ func (w *world) routes() http.Handler {
 			w.mu.Lock()
 			w.asked = append(w.asked, asked{string(e.Verb), r.URL.RequestURI(), body.String()})
 			w.mu.Unlock()
-			if w.stall != nil {
+			if w.stall != nil && (w.stalls == "" || w.stalls == e.Verb) {
 				select {
 				case <-w.stall:
 				case <-r.Context().Done():
