@@ -15,13 +15,13 @@ func bookCommand(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "book",
 		Short: "The daemon's lease book as a whole",
-		Long: `What is done to the whole book of a running daemon: check, backup, adopt. What
-makes another book is ipamd's, and is done while the daemon is stopped, each
-with a look first:
+		Long: `Verbs on the whole book of a running daemon: check, backup, adopt. A new book
+is made by ipamd itself while the daemon is stopped; each of these shows first
+what it would do:
 
-  ipamd rebuild --preview    where the book is broken
-  ipamd restore FILE         where a backup is to be gone back to
-  ipamd import FILE          where the predecessor's file is to be taken over`,
+  ipamd rebuild --preview    when the book is broken
+  ipamd restore FILE         to go back to a backup
+  ipamd import FILE          to take over the predecessor's file`,
 		Example: "  ipamctl book check\n  ipamctl book backup /var/lib/ipamd/backup.db\n  ipamctl book adopt",
 		Args:    cli.KnownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

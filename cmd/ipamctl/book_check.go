@@ -59,41 +59,41 @@ func (p *page) drawBookCheck(r *api.CheckBookReply) {
 		more = ", and more"
 	}
 	p.Line("\n%s%s, at %s", term.Plural(len(r.Findings), "violation"), more, at)
-	p.Line("next: systemctl stop ipamd; ipamd check; ipamd rebuild --preview")
+	p.Line("next: systemctl stop ipamd.socket ipamd.service; ipamd check; ipamd rebuild --preview")
 }
 
 // bookOffline is a verb that is done to a stopped daemon's book, by ipamd: it says how.
 func bookOffline(verb, short, long string) *cobra.Command {
 	return &cobra.Command{
 		Use:   verb + " FILE",
-		Short: short + ": how (it is ipamd's)",
+		Short: "Show how to " + short,
 		Long: long + `
 
 It is done by ipamd itself, while the daemon is stopped; this verb changes
 nothing and says so:
 
-  systemctl stop ipamd
+  systemctl stop ipamd.socket ipamd.service
   ipamd ` + verb + ` FILE              what it would do; changes nothing
   ipamd ` + verb + ` FILE --confirm
-  systemctl start ipamd`,
+  systemctl start ipamd.socket ipamd.service`,
 		Example: "  ipamctl book " + verb + " /root/" + map[string]string{"restore": "book-backup.db", "import": "netdb.db"}[verb],
 		Args:    exactly("a file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return usageError{message: fmt.Sprintf("book %s is not done to a running daemon: it makes another book, with another epoch", verb),
-				hint: fmt.Sprintf("first look: systemctl stop ipamd; ipamd %s %s; then: ipamd %s %s --confirm; systemctl start ipamd", verb, args[0], verb, args[0])}
+				hint: fmt.Sprintf("first look: systemctl stop ipamd.socket ipamd.service; ipamd %s %s; then: ipamd %s %s --confirm; systemctl start ipamd.socket ipamd.service", verb, args[0], verb, args[0])}
 		},
 	}
 }
 
 func bookRestore() *cobra.Command {
-	return bookOffline("restore", "Go back to a backup of the book",
+	return bookOffline("restore", "go back to a backup of the book",
 		`A restore makes a new book, with a new epoch, from a backup and from what is
 on the machine now: who lives now, and what only the present book knows, wins
 over the backup.`)
 }
 
 func bookImport() *cobra.Command {
-	return bookOffline("import", "Take over the predecessor's lease file",
+	return bookOffline("import", "take over the predecessor's lease file",
 		`An import makes a new book from the predecessor's SQLite file (tables ips,
 subnets, interfaces) and from what is on the machine now. Owners come from the
 labels of containers; an address that no container explains is quarantined.`)

@@ -86,11 +86,15 @@ func hintFor(e *api.Error, about subject) string {
 	case api.StaleGeneration:
 		return "the pool has changed since; as it is: ipamctl pool show " + pool
 	case api.PoolNotEmpty:
-		return "which they are: ipamctl leases; to have them end in their time: ipamctl pool apply " + pool + " --drain, ipamctl pool rm " + pool + " --mode drain"
+		hint := fmt.Sprintf("which they are: ipamctl leases --pool %s; to let them end in their time: ", pool)
+		if about.verb == "ipamctl pool rm" {
+			return hint + "ipamctl pool rm " + pool + " --mode drain"
+		}
+		return hint + "the same command with --drain"
 	case api.IdentityMismatch:
 		return "the book belongs to another runner; what it holds, and how to take it over: ipamctl book adopt"
 	case api.PoolExhausted:
-		return "what fills the pool: ipamctl map"
+		return "what fills the pool: ipamctl pools, ipamctl map"
 	case api.ConflictLimit:
 		return "who is on these addresses: ipamctl quarantine ls, ipamctl doctor"
 	case api.EvidenceUnavailable:

@@ -36,7 +36,7 @@ func poolApply(c *ctl) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply [POOL]",
 		Short: "Make a pool, or change one",
-		Long: `Makes a pool be as poolfile.Pool, by flags or by a file. With flags what is not
+		Long: `Makes a pool be as described, by flags or by a file. With flags what is not
 named stays as it is, but that a pool which drains gives again; a flag that is
 empty takes its part away. A file describes its pools as a whole, as TOML with a
 [[pool]] each and nothing else, or as JSON: {"pool": [{"name": ...}]}. Its keys

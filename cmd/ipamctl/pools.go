@@ -128,6 +128,7 @@ func poolShow(c *ctl) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel, ipamd := c.call(cmd, 0)
 			defer cancel()
+			c.about.pool = args[0]
 			list, err := ipamd.Pool(ctx, args[0])
 			if err != nil {
 				return err

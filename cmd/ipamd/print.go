@@ -7,11 +7,12 @@ func (c *command) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print the effective configuration",
 		Long: `Prints the configuration as ipamd run would use it, every option with its value
-and its meaning. What it prints is a configuration file itself. What this
+and its meaning. What it prints is a configuration file itself; do not redirect
+it into the file that it reads, which the shell empties before that. What this
 machine lacks for it, a group for one, is written to standard error as ipamd run
 would, and the exit code is 2.`,
-		Example: `  ipamd config > /etc/ipamd/ipamd.toml
-  ipamd config --config ./ipamd.toml`,
+		Example: `  ipamd config
+  ipamd config --config ./ipamd.toml > ./ipamd.whole.toml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, path, err := c.load(cmd.Context(), cmd)
