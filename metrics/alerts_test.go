@@ -94,7 +94,7 @@ func TestADeadAlertIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const lives, dead = "expr: ipamd_ready == 0", "expr: ipamd_ready == 2"
+	const lives, dead = "ipamd_ready == 0 unless", "ipamd_ready == 2 unless"
 	if !bytes.Contains(rules, []byte(lives)) {
 		t.Fatalf("alerts.yaml has no %q", lives)
 	}
