@@ -87,19 +87,19 @@ func (h house) breaches() (found []string) {
 			if other, our := ours(to); our && !under(to, append(rooms[i].may, rooms[i].path)) {
 				found = append(found, fmt.Sprintf("%s imports %s: %s", name, other, rooms[i].why))
 			}
-			for _, l := range tenants {
+			for _, l := range restrictedLibraries {
 				if under(to, []string{l.library}) && !under(path, l.only) {
 					found = append(found, fmt.Sprintf("%s imports %s: %s", name, to, l.why))
 				}
 			}
 		}
 	}
-	for _, w := range weights {
-		for _, way := range h.ways(module + "/" + w.from) {
+	for _, f := range forbiddenImports {
+		for _, way := range h.ways(module + "/" + f.from) {
 			to := way[len(way)-1]
 			_, our := ours(to)
-			if len(w.without) > 0 && under(to, w.without) || len(w.without) == 0 && !our && !h[to].Standard {
-				found = append(found, fmt.Sprintf("%s pulls in %s: %s", w.from, strings.Join(way[1:], " → "), w.why))
+			if len(f.without) > 0 && under(to, f.without) || len(f.without) == 0 && !our && !h[to].Standard {
+				found = append(found, fmt.Sprintf("%s pulls in %s: %s", f.from, strings.Join(way[1:], " → "), f.why))
 			}
 		}
 	}

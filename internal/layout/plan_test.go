@@ -108,14 +108,14 @@ var rooms = []room{
 	{"server/servertest", []string{"allocator", "api", "census", "ipam", "netdb", "internal/logging", "netdb/netdbtest", "server", "server/admission", "server/socket", "wake", "watchdog", "workload"}, "servers for tests"},
 }
 
-// A tenant is a library that lives in few rooms.
-type tenant struct {
+// A restricted library may be imported by few rooms only.
+type restricted struct {
 	library string // and all below it
 	only    []string
 	why     string
 }
 
-var tenants = []tenant{
+var restrictedLibraries = []restricted{
 	{"modernc.org/sqlite", []string{"netdb/sqlite"}, "one package opens the book, and how is known there"},
 	{"database/sql", []string{"netdb", "netdb/sqlite", "netdb/salvage", "netdb/netdbtest", "examples/..."}, "a room that has it can open the book without netdb"},
 	{"github.com/containerd", []string{"watchdog/ctrd", "internal/ctrdtest", "examples/..."},
@@ -133,14 +133,14 @@ var tenants = []tenant{
 		"a daemon that starts programs inherits their failures; the kernel and containerd have APIs"},
 }
 
-// A weight is what a package must not pull in, however far away.
-type weight struct {
+// A forbidden import is what a package must not link, however indirectly.
+type forbidden struct {
 	from    string
 	without []string // libraries and all below them, or rooms; empty: nothing but rooms it may import and the standard library
 	why     string
 }
 
-var weights = []weight{
+var forbiddenImports = []forbidden{
 	{"api", nil, "any program can import what is said on the socket"},
 	{"client", nil, "a runtime that imports it takes on no dependency"},
 	{"cmd/ipamctl", []string{"modernc.org", "github.com/vishvananda", "github.com/mdlayher", "github.com/google/nftables",
