@@ -132,7 +132,7 @@ type Runtime struct {
 type Watchdog struct {
 	Timeout       Duration `toml:"timeout" comment:"Of one attempt to confirm a removal. An attempt that ends by it is made again."`
 	Parallel      int      `toml:"parallel" comment:"How many attempts run at once."`
-	ReleasingMax  Duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its release, before it is quarantined;\nand how long a release may stay unconfirmed before doctor reports it."`
+	ReleasingMax  Duration `toml:"releasing_max" comment:"How long an address may stay on the wire after its release, before it is quarantined;\nand how long a release may stay unconfirmed before the log warns of it.\nipamctl doctor reports it after 30s."`
 	RemoveOrphans bool     `toml:"remove_orphans" comment:"true: the containers of a sandbox that its owner calls gone are ended and deleted.\nfalse: they are only reported. Either needs [owner]."`
 	KillWait      Duration `toml:"kill_wait" comment:"How long an orphan has between SIGQUIT and SIGKILL."`
 }
@@ -166,12 +166,12 @@ type Reconcile struct {
 
 type Enforce struct {
 	Mode     string   `toml:"mode" comment:"off: the kernel has no table of ours. observe: packets that enforce would drop are counted.\nenforce: they are dropped."`
-	Unleased string   `toml:"unleased" comment:"Ports of the bridge without a lease. allow: they may use what is no lease's and no gateway's.\ndrop: nothing, so a sandbox can send from its bind on, and an uplink of the bridge never."`
-	Trusted  []string `toml:"trusted" comment:"Ports that unleased = 'drop' is not for, such as an uplink or the bridge's way to VMs: names of\ninterfaces of the host, 'uplink*' for all that begin so. They may use what is no lease's and no\ngateway's. One that holds a lease is as every port; so name none that sandboxes' ports match."`
+	Unleased string   `toml:"unleased" comment:"Ports of the bridge without a lease. allow: they may use what is no lease's and no gateway's.\ndrop: they may send nothing. A sandbox can send from its bind on; an uplink has to be trusted."`
+	Trusted  []string `toml:"trusted" comment:"Ports that unleased = 'drop' is not for, such as an uplink or the bridge's way to VMs: names of\ninterfaces of the host, 'uplink*' for all that begin so. They may use what is no lease's and no\ngateway's. One that holds a lease is held to it like any other, but until its bind it is\ntrusted: use no pattern that matches ports of sandboxes."`
 }
 
 type Log struct {
-	Level  string `toml:"level" comment:"debug, info, warn or error: this and what is graver."`
+	Level  string `toml:"level" comment:"debug, info, warn or error: this level and more severe ones."`
 	Format string `toml:"format" comment:"auto: coloured on a terminal, journal under systemd, else text. text: key=value lines with\nthe time. json: an object a line. journal: lines with systemd's priorities, without the time."`
 }
 

@@ -46,7 +46,7 @@ type Config struct {
 	Settle func(ctx context.Context, about ...netip.Addr) error
 
 	// ReleasingMax is how long an address may stay on the wire after its release;
-	// then it is quarantined.
+	// then it is quarantined. A release that is unconfirmed for as long is logged.
 	ReleasingMax time.Duration
 	Timeout      time.Duration // of one attempt to confirm
 	Parallel     int           // attempts under way at once
