@@ -19,7 +19,7 @@ PROGRAMS := $(GO) build -trimpath $(STAMP) -ldflags '-s -w' -o bin/
 TEST     := -count=1 -timeout 30m -parallel 4
 # Where nothing of ours runs beside anything else in the test's own process, the race
 # detector can find nothing; what metrics read beside the loops they read in the daemon's CROWDS.
-# A new package has it until it stands here. Those that last begin first.
+# A package is run with it unless it is listed here. Those that last begin first.
 PLAIN    := ./storm ./systemd ./soak ./cmd/ipamd-cni ./docker ./examples/... ./packaging ./allocation ./api ./binding ./bridge/remains ./bridge/rtnl ./cmd/ipamctl ./config/... ./doctor \
 	./internal/apidoc ./internal/broadcast ./internal/build ./internal/elapsed ./internal/holding ./internal/layout ./internal/manual ./internal/nearest ./internal/poolmap ./internal/ranges ./internal/realtest \
 	./ipam ./metrics ./migrations ./netdb/free ./netdb/index ./netdb/salvage ./rebuild ./server/socket ./watchdog/owner ./workload
@@ -87,8 +87,8 @@ test: ## Run every test, on real kernels and containerds (as root; SHORT=1: boot
 
 # $(call tested,FLAGS,PACKAGES). Under CI, where one verdict is spoken on a machine that
 # others share, a test that fails is run once more by itself, and the end tells which were.
-# Red are what fails again, more than five that fail, a data race, a package that panics
-# or does not end.
+# The run fails if a test fails twice, more than five fail, a data race is found, or a
+# package panics or does not end.
 tested = $(if $(CI),$(CURDIR)/.cache/gotestsum/gotestsum --format standard-quiet --rerun-fails=1 --rerun-fails-run-root-test \
 	--rerun-fails-max-failures=5 --rerun-fails-abort-on-data-race --rerun-fails-report $(CURDIR)/.cache/run-twice-$@ \
 	--packages "$(2)" -- $(1),$(GO) test $(1) $(2))
@@ -121,7 +121,7 @@ test-systemd: ## The service's life in a Debian that is booted for it (as root)
 	@scripts/rootfs
 	$(GO) test -v $(TEST) ./systemd
 
-storm: build ## Four minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
+storm: build ## Three minutes of kill -9, stepped clocks and strangers, as long a check of histories, and a flood (as root)
 	@scripts/deps test
 	@scripts/containerd2
 	$(GO) test -v $(TEST) ./storm -storm.alone -storm.for=3m -storm.linear=3m

@@ -49,7 +49,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descAddresses  = describe("addresses", "Addresses of a pool by state; kept are free, and each for its sandbox only; free is the rest.", "pool", "family", "state")
+	descAddresses  = describe("addresses", "Addresses of a pool by state: those of leases; kept, which have no lease and are for one sandbox; free, which any sandbox may get.", "pool", "family", "state")
 	descPoolSize   = describe("pool_size", "Addresses of a pool that can be given at all.", "pool", "family")
 	descExhausted  = describe("pool_exhausted", "1 when a pool that does not drain has no address to give now.", "pool", "family")
 	descPoolReady  = describe("pool_ready", "1 when a pool's bridge is as the pool needs it, and all that look at it answer.", "pool", "family")
