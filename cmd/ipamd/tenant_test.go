@@ -141,7 +141,7 @@ func TestG6ALabelBindsNoLease(t *testing.T) {
 				t.Errorf("%s: ported is %s", when, s)
 			}
 			f := w.finding("reserved_past_deadline " + reserved["past"].Address)
-			if !strings.Contains(f.Detail, "-past, which nothing but the label shows") {
+			if !strings.Contains(f.Detail, "-past; only that label ties it to the address") {
 				t.Errorf("%s: doctor says %+v", when, f)
 			}
 		}
