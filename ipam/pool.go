@@ -57,6 +57,21 @@ const (
 	PoolDraining = "draining"
 )
 
+// addrs are all single addresses that a pool is described by.
+func (s *PoolSpec) addrs() []netip.Addr {
+	out := append([]netip.Addr{s.Gateway}, s.DNS...)
+	for _, r := range s.Exclude {
+		out = append(out, r.From, r.To)
+	}
+	for _, r := range s.Routes {
+		out = append(out, r.Destination.Addr(), r.Via)
+	}
+	for _, k := range s.Kept {
+		out = append(out, k.Address)
+	}
+	return out
+}
+
 // A Policy says which cooling addresses may be given again, and when.
 type Policy struct {
 	Cooldown    time.Duration // full wait after confirmed removal
@@ -130,6 +145,11 @@ func (s *PoolSpec) Check() error {
 		return Invalid("pool.prefix", "it cannot be a pool: %s", why)
 	}
 	all := ranges.Of(p)
+	for _, a := range s.addrs() {
+		if a.Is4In6() || a.Zone() != "" { // it would be another key than the address that a witness sees
+			return Invalid("pool", "%s is neither plain IPv4 nor plain IPv6", a)
+		}
+	}
 	if s.Gateway.IsValid() {
 		if !all.Contains(s.Gateway) {
 			return Invalid("pool.gateway", "%s is not in %s", s.Gateway, p)

@@ -71,3 +71,31 @@ func TestAPoolHasAnAddressToGive(t *testing.T) {
 		t.Error("no pool was full")
 	}
 }
+
+// P5: an address with a zone, or one of IPv4 in IPv6's form, is another key than the address that a witness sees: of
+// what is given behind it no witness would be asked.
+func TestNoPoolOfAddressesInAnotherForm(t *testing.T) {
+	plain := func() ipam.PoolSpec {
+		return ipam.PoolSpec{Name: "p", Prefix: netip.MustParsePrefix("fd00:8::/64"), Bridge: "rt0", Gateway: netip.MustParseAddr("fd00:8::1")}
+	}
+	zoned, mapped := netip.MustParseAddr("fd00:8::5%rt0"), netip.MustParseAddr("::ffff:10.8.64.5")
+	for name, change := range map[string]func(*ipam.PoolSpec){
+		"the gateway": func(s *ipam.PoolSpec) { s.Gateway = zoned },
+		"the end of an exclusion": func(s *ipam.PoolSpec) {
+			s.Exclude = []ipam.Range{ranges.Between(netip.MustParseAddr("fd00:8::4"), zoned)}
+		},
+		"a reservation": func(s *ipam.PoolSpec) { s.Kept = []ipam.Kept{{Sandbox: "a", Address: zoned}} },
+		"a name server": func(s *ipam.PoolSpec) { s.DNS = []netip.Addr{mapped} },
+		"a route's next hop": func(s *ipam.PoolSpec) {
+			s.Routes = []ipam.Route{{Destination: netip.MustParsePrefix("fd00:9::/64"), Via: zoned}}
+		},
+	} {
+		s := plain()
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if change(&s); s.Check() == nil {
+			t.Errorf("%s is taken: %+v", name, s)
+		}
+	}
+}
