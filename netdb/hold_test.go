@@ -136,3 +136,23 @@ func TestF30AHoldKeepsAFormersClaim(t *testing.T) {
 		t.Errorf("given back: %+v, %v", now, err)
 	}
 }
+
+// P3: who holds an address by hand ends no lease with it: one that is being released knows by what the end of its
+// sandbox is confirmed.
+func TestAHoldEndsNoLease(t *testing.T) {
+	b := Open(t)
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := bind(t, b, "a")
+	for _, state := range []ipam.State{ipam.Bound, ipam.Releasing} {
+		if state == ipam.Releasing {
+			if _, err := b.Release(ctx, client, l.ID, "", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := b.Hold(ctx, noted("a printer"), l.Addr, nil)
+		wantErr(t, err, ipam.ErrState)
+		if now, err := b.Lease(l.ID); err != nil || now.State != state || len(now.Containers) != len(l.Containers) || now.HostInterface != l.HostInterface {
+			t.Errorf("%s: %+v, %v", state, now, err)
+		}
+	}
+}

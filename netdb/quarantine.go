@@ -114,6 +114,9 @@ func (w *writer) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease
 			now.Hold = hold
 			return t.move(who, old, now, evidence)
 		}
+		if old != nil && old.State == ipam.Releasing { // its lease knows what the end of its sandbox is confirmed by
+			return nil, fmt.Errorf("quarantine %s: lease %s of %q is %s: %w: if its removal can never be confirmed, force the release", a, old.ID, old.Sandbox, old.State, ipam.ErrState)
+		}
 		if most, full := t.QuarantineFull(pool); full && who.Actor != ipam.ByOperator {
 			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ipam.ErrQuarantineFull, most, pool.Name)
 		}
@@ -230,7 +233,9 @@ func (t *tx) takeOver(who ipam.Who, p *ipam.Pool, w ipam.Withheld) error {
 	now := ipam.Lease{Addr: w.Addr, PrefixLen: w.PrefixLen, ID: newID(), PoolUID: p.UID, Pool: p.Name, State: ipam.Quarantined, Hold: cmp.Or(w.Hold, unseenIn(&w, p)),
 		Sandbox: w.Sandbox, UID: w.UID, Interface: w.Interface, Created: w.Since, Evidence: evidence,
 		HostInterface: w.HostInterface, Netns: w.Netns, Plug: w.Plug}
-	l, err := t.recordWith(who, nil, now, evidence, &w)
+	by := who
+	by.Note = now.Hold // a salvage of the changes has only this one
+	l, err := t.recordWith(by, nil, now, evidence, &w)
 	if err != nil || w.State != ipam.Cooling {
 		return err
 	}

@@ -78,8 +78,9 @@ func (b releases) Confirm(ctx context.Context, who ipam.Who, id string, rev int6
 		if err != nil || slot == nil || slot.Claimed || l.Cut != "" {
 			return cooled, err
 		}
-		who.Actor, who.Reason = ipam.ByAllocator, ipam.SlotUnused // no sandbox had it, and no packet went to it
-		return t.setState(who, cooled, ipam.Free, nil)
+		rests := who                                                  // the whole request may run once more
+		rests.Actor, rests.Reason = ipam.ByAllocator, ipam.SlotUnused // no sandbox had it, and no packet went to it
+		return t.setState(rests, cooled, ipam.Free, nil)
 	})
 }
 

@@ -161,7 +161,11 @@ func TestAForcedRemovalHoldsWhatIsPaused(t *testing.T) {
 		if !ok || row.State != ipam.Quarantined || row.Hold != "" != held {
 			t.Fatalf("%+v", row)
 		}
-		_, err := b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), row.ID, row.Rev, nil)
+		past, err := b.History(ctx, ipam.Query{Addr: a.Addr, Limit: 1})
+		if err != nil || len(past) != 1 || past[0].Who.Note != row.Hold {
+			t.Errorf("a salvage of the changes would have the words %+v, %v, and not %q", past, err, row.Hold)
+		}
+		_, err = b.ClearAt(ctx, Who(ipam.ByReconciler, "unseen"), row.ID, row.Rev, nil)
 		if (err != nil) != held {
 			t.Errorf("%s: %v", row.Sandbox, err)
 		}
