@@ -12,6 +12,7 @@ import (
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
+	"github.com/ipamd/ipamd/workload"
 )
 
 // whoisHistory is how many changes a whois shows.
@@ -133,7 +134,7 @@ func (h *addresses) clear(c *call) (int, any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return h.book.ClearAt(c.ctx, c.who(ipam.ByOperator, "cleared"), l.ID, l.Rev, func() error { return h.unseen(addr) })
+		return h.book.ClearAt(c.ctx, c.who(ipam.ByOperator, "cleared"), l.ID, l.Rev, func() error { return h.unseen(l) })
 	})
 }
 
@@ -146,10 +147,10 @@ func (h *addresses) quarantined(verb string, addr netip.Addr) (*ipam.Lease, erro
 	return l, nil
 }
 
-// unseen returns nil when every witness answers and none sees the address. It
+// unseen returns nil when every witness answers and none sees the row's address, or any of its prefix. It
 // reads memory: the book calls it inside a transaction.
-func (h *addresses) unseen(addr netip.Addr) error {
-	switch a := h.witnesses.About(addr); {
+func (h *addresses) unseen(l *ipam.Lease) error {
+	switch a := workload.About(h.witnesses, l); {
 	case len(a.Seen) > 0:
 		return &seenError{"clear", ipam.ErrState, a.Seen}
 	case len(a.Silent) > 0:

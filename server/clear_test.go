@@ -101,3 +101,27 @@ func (b interrupted) ClearAt(ctx context.Context, who ipam.Who, id string, rev i
 	b.meanwhile()
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }
+
+// P4: a delegated prefix is not cleared while any address of it is seen, whichever the operator names.
+func TestF9APrefixIsClearedWhole(t *testing.T) {
+	ctx := context.Background()
+	r := servertest.Start(t)
+	l := netdbtest.ReservePrefix(t, r.Book, "a", 28)
+	l, err := r.Book.Release(ctx, netdbtest.Who(ipam.ByClient, "released"), l.ID, "", 0)
+	if err == nil {
+		_, err = r.Book.QuarantineReleasing(ctx, netdbtest.Who(ipam.ByWatchdog, "still_on_the_wire"), l.ID, l.Rev, json.RawMessage(`[{"witness":"probe"}]`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client.Client{Socket: r.Socket}
+	defer c.CloseIdleConnections()
+	see(r, l.Addr.Next())
+	if _, err := c.Clear(ctx, l.Addr.String()); !errors.Is(err, client.ErrStateNotAllowed) {
+		t.Errorf("cleared while an address of it is seen: %v", err)
+	}
+	r.Board.ReplaceScope(census.Netns, "7", nil)
+	if _, err := c.Clear(ctx, l.Addr.Next().String()); err != nil {
+		t.Error(err)
+	}
+}
