@@ -36,6 +36,8 @@ type Kernel interface {
 	PortMACs() map[string]string
 	// Elsewhere returns the bridge that is not looked after, of which a link is a port; "": none.
 	Elsewhere(ctx context.Context, hostInterface string) (bridge string, err error)
+	// Forget deletes what the kernel remembers of addresses: neighbours and tracked connections.
+	Forget(ctx context.Context, of ...netip.Prefix) error
 	// Beside says in a sentence for each address where it is, in a namespace that no witness reads.
 	Beside(ctx context.Context, sought census.Sought) (map[netip.Addr]string, error)
 }
@@ -208,7 +210,8 @@ func (b *Book) Cancel(ctx context.Context, who ipam.Who, uid string, attempt int
 
 // ClearAt is [netdb.Book.ClearAt], which ends a quarantine. Before unseen reads the board, the pending
 // news of the kernel is read; after it, the namespaces that no witness reads. A quarantine does not end while
-// the address is in one of those.
+// the address is in one of those, nor before the kernel has forgotten what its former owner left: no release was
+// confirmed of that one.
 func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	var about []netip.Addr
 	if l, err := b.Book.Lease(id); err == nil && l != nil {
@@ -226,6 +229,9 @@ func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, 
 		}
 		if err != nil {
 			return nil, &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: err.Error(), Since: time.Now()}}}
+		}
+		if err := forget(ctx, b.Kernel, l); err != nil {
+			return nil, err
 		}
 	}
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)

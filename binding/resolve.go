@@ -138,6 +138,24 @@ func (b ResolvingBook) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption)
 	return l, err
 }
 
+// ClearAt is [netdb.Book.ClearAt], once the kernel has forgotten what the address's former owner left.
+func (b ResolvingBook) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
+	if l, err := b.Book.Lease(id); err == nil {
+		if err := forget(ctx, b.Kernel, l); err != nil {
+			return nil, err
+		}
+	}
+	return b.Book.ClearAt(ctx, who, id, rev, unseen)
+}
+
+// forget has the kernel forget what is known of the address of a row.
+func forget(ctx context.Context, k Kernel, l *ipam.Lease) error {
+	if err := census.ErrorAbout(l.Addr, k.Forget(ctx, l.Prefix())); err != nil {
+		return fmt.Errorf("clear %s: the kernel's entries of it could not be deleted: %w", l.Text(), err)
+	}
+	return nil
+}
+
 // Bind is [netdb.Book.Bind], with the names resolved. Where n has the inode of its namespace, another one at its path,
 // or none that could be looked at, is [ipam.ErrState].
 func (b ResolvingBook) Bind(ctx context.Context, who ipam.Who, id string, ifRev int64, n ipam.Binding) (*ipam.Lease, error) {

@@ -2,7 +2,9 @@ package binding
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -146,3 +148,37 @@ type inodeOf struct {
 }
 
 func (k inodeOf) PlugOf(context.Context, string, string) (int, uint64, error) { return 0, k.inode, nil }
+
+// A forgetful kernel deletes its entries, or fails to.
+type forgetful struct {
+	ports
+	forgotten *[]netip.Prefix
+	err       error
+}
+
+func (k forgetful) Forget(_ context.Context, of ...netip.Prefix) error {
+	*k.forgotten = append(*k.forgotten, of...)
+	return k.err
+}
+
+// C12: the end of a quarantine begins with the kernel's oblivion, as that of a release does: nobody has confirmed
+// the end of who had the address.
+func TestC12AQuarantineEndsOnceTheKernelHasForgotten(t *testing.T) {
+	book := Open(t)
+	l, err := book.Quarantine(t.Context(), Who(ipam.ByAllocator, ipam.SeenOnWire), netip.MustParseAddr("10.8.64.9"), json.RawMessage(`[{"witness":"probe"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := Who(ipam.ByReconciler, "not_seen")
+	var forgotten []netip.Prefix
+	fails := errors.New("no answer")
+	if _, err := (ResolvingBook{Book: book, Kernel: forgetful{forgotten: &forgotten, err: fails}}).ClearAt(t.Context(), who, l.ID, l.Rev, nil); !errors.Is(err, fails) {
+		t.Errorf("cleared: %v", err)
+	}
+	if now, _ := book.Lease(l.ID); now == nil || now.State != ipam.Quarantined {
+		t.Errorf("it is %+v", now)
+	}
+	if _, err := (ResolvingBook{Book: book, Kernel: forgetful{forgotten: &forgotten}}).ClearAt(t.Context(), who, l.ID, l.Rev, nil); err != nil || len(forgotten) != 2 || forgotten[1] != l.Prefix() {
+		t.Errorf("%v, forgotten are %v", err, forgotten)
+	}
+}

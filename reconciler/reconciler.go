@@ -20,6 +20,7 @@ import (
 // Book is what the reconciler needs of the lease book.
 type Book interface {
 	Leases() ([]*ipam.Lease, int64)
+	Lease(id string) (*ipam.Lease, error)
 	Place(netip.Addr) ipam.Place
 	Changed() <-chan struct{}
 
