@@ -104,6 +104,8 @@ func TestClaimsOverAStepOfTheClock(t *testing.T) {
 		"set forward, then claimed":                  {[]line{row(10*time.Minute, -years), claimed(5*time.Minute, 0)}, true},
 		"claimed, and set forward after the row":     {[]line{row(5*time.Minute, -years), claimed(10*time.Minute, -years)}, false},
 		"the row, the claim, and then set forward":   {[]line{row(10*time.Minute, -years), claimed(5*time.Minute, -years)}, true},
+		"an older claim, and a small step back":      {[]line{row(10*time.Minute, 2*time.Second), claimed(10*time.Minute+time.Second, 2*time.Second)}, false},
+		"a newer claim, and a small step back":       {[]line{row(10*time.Minute, 2*time.Second), claimed(5*time.Minute, 0)}, true},
 		"claimed in the boot before, after the row":  {[]line{row(4*time.Hour, 0), claimed(3*time.Hour, 0), inTheBootBefore}, true},
 		"claimed in the boot before, before the row": {[]line{row(3*time.Hour, 0), claimed(4*time.Hour, 0), inTheBootBefore}, false},
 		"set back by a boot, then claimed":           {[]line{row(4*time.Hour, years), claimed(5*time.Minute, 0), inTheBootBefore}, true},

@@ -160,12 +160,14 @@ func (c claimant) explains(row *ipam.Lease, seen []census.Sighting) bool {
 // newer reports whether a claim began after a row entered its state. The
 // one container whose claim is older was known when the row was written.
 //
-// A clock that is set back, as from a wrong RTC's time to NTP's, dates every claim before such a row: then
-// what has passed since both says which came first. A claim of a moment that is yet to come is from before the clock
-// was set, and its date is compared with the row's.
+// A clock that is set back, as from a wrong RTC's time to NTP's, dates every claim before such a row, and the row
+// itself in the future: then what has passed since both says which came first. A claim of a moment that is yet to
+// come is from before the clock was set. Once the row's date has passed, as soon after a small step, dates alone count:
+// of claims within the step it cannot be told which came first, and such a one is no proof.
 func (c claimant) newer(v *view, row *ipam.Lease) bool {
+	ahead := row.Since.Wall.After(v.now.Wall)
 	return !slices.ContainsFunc(c.containers, func(s census.Sighting) bool {
-		return !s.At.After(row.Since.Wall) && (s.At.After(v.now.Wall) || !v.newer(row, s.At))
+		return !s.At.After(row.Since.Wall) && !(ahead && !s.At.After(v.now.Wall) && v.newer(row, s.At))
 	})
 }
 
