@@ -84,7 +84,7 @@ func (c *Config) keeps(ctx context.Context, netns string) string {
 	}
 	withheld := c.Book.Withheld()
 	for _, s := range c.Board.By(census.Netns) {
-		if s.Port != port || !s.Addr.IsValid() {
+		if !s.Behind(port) || !s.Addr.IsValid() {
 			continue
 		}
 		own := slices.ContainsFunc(withheld, func(w ipam.Withheld) bool { return w.Addr == s.Addr && ipam.IsSlotUID(w.UID) })

@@ -76,18 +76,27 @@ func Plan(v View) (out []Action) {
 	}
 	// A sandbox with two families, or two interfaces, has two leases in one namespace: while either is open, it
 	// lives there. The other may name the namespace by another path.
-	lives, inodes := make(map[string]bool), make(map[uint64]bool)
+	lives := make(map[string]bool)
 	for _, l := range v.Leases {
 		if l.State.Open() && !ipam.IsSlotUID(l.UID) && l.Netns != "" {
-			lives[l.Netns], inodes[v.inode(l)] = true, true
+			lives[l.Netns] = true
 		}
 	}
-	delete(inodes, 0)
-	out = slices.DeleteFunc(out, func(a Action) bool {
-		return a.Verb == TakeDown && (lives[a.Netns] || a.Lease != nil && inodes[v.inode(a.Lease)])
-	})
+	out = slices.DeleteFunc(out, func(a Action) bool { return a.Verb == TakeDown && (lives[a.Netns] || v.shared(a.Lease)) })
 	return slices.DeleteFunc(out, func(a Action) bool {
 		return v.Busy[a.Netns] && a.Netns != "" || v.NoHelper && a.Verb != End
+	})
+}
+
+// shared reports whether another open lease is in the namespace of a slot's, by whichever path. One that was found
+// there before the slot had its lease was in an older namespace, whose inode is used again.
+func (v View) shared(slot *ipam.Lease) bool {
+	if slot == nil || v.inode(slot) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(v.Leases, func(l *ipam.Lease) bool {
+		older := l.Plug.At != 0 && ipam.SameBoot(slot.Created.BootID, v.Boot) && l.Plug.At < slot.Created.Boottime
+		return l.State.Open() && !ipam.IsSlotUID(l.UID) && v.inode(l) == v.inode(slot) && !older
 	})
 }
 

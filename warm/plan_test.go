@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ipamd/ipamd/ipam"
 )
@@ -110,6 +111,13 @@ func TestPlan(t *testing.T) {
 			w.Boot = "b"
 			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "a", State: ipam.Bound, Netns: "/proc/9/ns/net", Plug: ipam.Plug{Inode: 9, Boot: "b"}})
 		}, 2, 0, 0, 0},
+		"a released one, whose inode was that of a namespace before": {two, 100, func(w *world) {
+			l := w.slot(ipam.Releasing)
+			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
+			l.Plug, l.Created = ipam.Plug{Inode: 9, Boot: "b"}, ipam.Stamp{BootID: "b", Boottime: time.Hour}
+			w.Boot = "b"
+			w.Leases = append(w.Leases, &ipam.Lease{ID: "x", UID: "b", State: ipam.Paused, Netns: "/run/netns/8", Plug: ipam.Plug{Inode: 9, Boot: "b", At: time.Minute}})
+		}, 2, 0, 0, 1},
 		"a released one, whose inode was another's in another boot": {two, 100, func(w *world) {
 			l := w.slot(ipam.Releasing)
 			l.UID, w.Slots[l.ID].Claimed, w.Unplug[l.ID] = "a", true, true
