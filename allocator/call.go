@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
@@ -165,11 +166,16 @@ func (c *call) given(ctx context.Context, taken []*ipam.Lease) error {
 	return nil
 }
 
+// undoWithin bounds a release that nobody waits for: another process may have the book's lock.
+const undoWithin = 5 * time.Second
+
 // release ends a part's lease, which no caller was answered with, also where the caller has hung up. The part
 // has it until that is done: where it fails, takeBack tries again and logs what stays.
 func (c *call) release(ctx context.Context, p *part) error {
 	who := ipam.Who{Actor: ipam.ByClient, Peer: c.req.Peer, Reason: "seen_before_answer"}
-	if _, err := c.Book.Release(context.WithoutCancel(ctx), who, p.lease.ID, "", p.lease.Rev); err != nil {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+	defer cancel()
+	if _, err := c.Book.Release(ctx, who, p.lease.ID, "", p.lease.Rev); err != nil {
 		return err
 	}
 	p.lease, p.given = nil, false

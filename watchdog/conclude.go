@@ -52,6 +52,9 @@ func (w *Watchdog) confirm(ctx context.Context, batch []*attempt) {
 	}
 	in := w.survey(ctx, ties)
 	clean := w.sift(batch, func(a *attempt) ([]obstacle, error) {
+		if found := w.cfg.inTheMaking(a.lease); len(found) > 0 {
+			return found, nil
+		}
 		wire := workload.About(w.cfg.Board, a.lease)
 		a.facts.add(a.lease, a.leases, in, wire)
 		a.facts.list = slices.DeleteFunc(a.facts.list, a.ignored(in.there, w.snapshot.of(w.cfg.Board)))

@@ -39,8 +39,8 @@ func (g *snapshot) of(b *census.Board) *containerIndex {
 // visible is what shows of a lease now: a port that is being made with its address; on the board, who sees the
 // address and which cannot answer, and the containers that belong to it, with or without an address.
 func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Container) []obstacle {
-	if w.cfg.Making != nil && w.cfg.Making(l.ID) {
-		return []obstacle{obstruct(KindPort, "a port with its address is being made")}
+	if found := w.cfg.inTheMaking(l); len(found) > 0 {
+		return found
 	}
 	found := onWire(workload.About(w.cfg.Board, l))
 	if len(found) > 0 {
@@ -52,6 +52,15 @@ func (w *Watchdog) visible(l *ipam.Lease, belong func(*containerIndex) []Contain
 		found = append(found, o)
 	}
 	return found
+}
+
+// inTheMaking is the obstacle of a port that may be made yet with the address. Only time ends it: whose port a
+// change of ports is about is not known, and a confirmation costs a walk of all tracked connections.
+func (c *Config) inTheMaking(l *ipam.Lease) []obstacle {
+	if c.Making == nil || !c.Making(l.ID) {
+		return nil
+	}
+	return []obstacle{obstruct(KindUnconfirmed, "a port with its address is being made")}
 }
 
 // unseen returns the check in the transaction that ends a lease: errStillSeen while anything shows of it. A container that was made after the runtime's list was read is on the board by then, or
