@@ -13,15 +13,26 @@ import (
 	"github.com/ipamd/ipamd/api"
 )
 
-// An owner puts sandboxes on runners, each time by a higher attempt.
+// An owner puts sandboxes on runners, each time by a higher attempt, or as the next incarnation,
+// whose attempts count from 1.
 type owner struct {
-	mu sync.Mutex
-	of map[string]placement
+	mu    sync.Mutex
+	of    map[string]placement
+	lease int // of the latest one
 }
 
 type placement struct {
+	life    int
 	attempt int64
 	runner  *runner
+}
+
+func (p placement) uid() string { return fmt.Sprint("uid", p.life) }
+
+// next is the id of another lease. Locked.
+func (o *owner) next() string {
+	o.lease++
+	return fmt.Sprintf("%09d", o.lease)
 }
 
 // A runner is a book and what follows it: one stream, and peers that push.
@@ -34,8 +45,8 @@ type runner struct {
 	mu     sync.Mutex
 	epoch  int
 	leases map[netip.Addr]Route
-	truly  map[string]int64 // attempts, which a restore may lose
-	past   [][]Route        // by epoch; the last is the present one
+	truly  map[string]placement // with attempts, which a restore may lose
+	past   [][]Route            // by epoch; the last is the present one
 
 	known   sync.Mutex
 	of      string               // the epoch of highest
@@ -119,26 +130,36 @@ func (r *runner) change(rng *rand.Rand) {
 			r.end(l.Sandbox)
 		}
 		r.end(sandbox)
-		p := placement{r.owner.of[sandbox].attempt + 1, r}
-		r.owner.of[sandbox], r.truly[sandbox] = p, p.attempt
+		p := r.owner.of[sandbox]
+		if p.runner = r; rng.IntN(4) == 0 {
+			p.life, p.attempt = p.life+1, 0
+		}
+		p.attempt++
+		r.owner.of[sandbox], r.truly[sandbox] = p, p
 		c := placed(sandbox, addr.String(), p.attempt, api.Reserved, 0)
-		c.Lease = fmt.Sprint(sandbox, "-", p.attempt)
+		c.UID, c.Lease = p.uid(), r.owner.next()
 		r.commit(c)
 		c.State = api.Bound
 		r.commit(c)
 	}
 }
 
-// restore begins another epoch: leases stay, of attempts that are lower.
+// restore begins another epoch: leases stay, of attempts that are lower. Where the owner has put the
+// sandbox nowhere else since, its lease may have another id, as in a book that was rebuilt.
 func (r *runner) restore(rng *rand.Rand) {
 	r.lists.Lock()
 	defer r.lists.Unlock()
+	r.owner.mu.Lock()
+	defer r.owner.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.epoch++
 	r.past = append(r.past, nil)
 	for _, l := range r.leases {
 		l.Attempt = 1 + rng.Int64N(l.Attempt)
+		if r.truly[l.Sandbox] == r.owner.of[l.Sandbox] && rng.IntN(2) == 0 {
+			l.Lease = r.owner.next()
+		}
 		r.commit(l)
 	}
 }
@@ -255,7 +276,7 @@ func TestRacingWritersOverRestores(t *testing.T) {
 	var f Federated
 	var runners []*runner
 	for _, name := range []string{"a", "b", "c"} {
-		r := &runner{name: name, owner: own, table: &Table{}, leases: make(map[netip.Addr]Route), truly: make(map[string]int64), past: make([][]Route, 1)}
+		r := &runner{name: name, owner: own, table: &Table{}, leases: make(map[netip.Addr]Route), truly: make(map[string]placement), past: make([][]Route, 1)}
 		r.table.Now = func() time.Time { return time.Unix(0, r.clock.Add(int64(time.Millisecond))) }
 		runners = append(runners, r)
 		f.Join(name, r.table)
@@ -327,11 +348,12 @@ func TestRacingWritersOverRestores(t *testing.T) {
 			}
 		}
 		for sandbox, p := range own.of {
-			want, known := "", f.by[sandbox] != nil && f.by[sandbox].attempt == p.attempt
+			want, of := "", f.by[sandbox]
+			known := of != nil && of.lives[0].uid == p.uid() && of.lives[0].attempt == p.attempt
 			for _, l := range p.runner.leases {
-				if l.Sandbox == sandbox && p.runner.truly[sandbox] == p.attempt {
+				if l.Sandbox == sandbox && p.runner.truly[sandbox] == p {
 					want = p.runner.name + " " + l.Addr.String()
-					known = known || l.Attempt == p.attempt
+					known = known || l.UID == p.uid() && l.Attempt == p.attempt
 				}
 			}
 			if known && p.runner != cut { // an attempt that began and was lost unseen is not
