@@ -335,6 +335,9 @@ func (h *ports) inSlots(l *ipam.Lease) []*ipam.Lease {
 // interface has: it is one port, of one owner, whichever of them is named.
 func (h *ports) plumbing(verb string, l *ipam.Lease) *api.PlumbReply {
 	work := &api.PlumbReply{Verb: verb, Owner: cmp.Or(l.UID, l.ID) + "/" + l.Interface}
+	if owner := h.slotOwner(l.Netns, l.HostInterface); owner != "" { // a slot's, also where its row has ended before the port
+		work.Owner = owner
+	}
 	for _, o := range h.inSlots(l) {
 		one := o.ID == l.ID || l.State.Open() && l.HostInterface == "" || l.HostInterface != "" && l.HostInterface == o.HostInterface
 		if slot := h.book.Slot(o.ID); slot != nil && one { // the port was made for the slot

@@ -61,6 +61,7 @@ type ports struct {
 	netnsInode func(ctx context.Context, path string) (uint64, error)
 	desk       *Desk
 	slotDesk   *Desk
+	slotOwner  func(netns, host string) string
 	plugging   *share.Keyed[string] // one attach or detach of an interface at a time, by its owner
 	log        *slog.Logger
 }
@@ -117,7 +118,7 @@ func newView(c *Config) *view {
 }
 
 func newPorts(c *Config, v *view) *ports {
-	return &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, plugging: new(share.Keyed[string]), log: c.Log}
+	return &ports{view: v, releaser: c.Releaser, checkNetns: c.CheckNetns, netnsInode: c.NetnsInode, desk: c.Desk, slotDesk: c.SlotDesk, slotOwner: c.SlotOwner, plugging: new(share.Keyed[string]), log: c.Log}
 }
 
 // makeHandlers makes the types of the nouns from the parts that the server has.

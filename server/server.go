@@ -49,6 +49,9 @@ type Config struct {
 	Vacate func(ctx context.Context, change func() error) error
 	// SlotProfile is what slots are made by, beside their pools. nil: nothing.
 	SlotProfile func(bridge string) ipam.Profile
+	// SlotOwner names the owner that the port is marked by which a lease in a namespace records, where
+	// that is the port of a warm slot, which the book need not know any more; "": it is none. nil: none is.
+	SlotOwner func(netns, host string) string
 
 	NotReady  func() []string                     // why mutations cannot be served, a sentence each; empty: ready
 	Bridges   func() []api.BridgeStatus           // the daemon's own first
@@ -110,7 +113,7 @@ func New(cfg Config) (*Server, error) {
 	v := reflect.ValueOf(cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "RuntimeUIDs", "RuntimeGIDs", "Policy", "SlotProfile":
+		case "RuntimeUIDs", "RuntimeGIDs", "Policy", "SlotProfile", "SlotOwner":
 		default:
 			if v.Field(i).IsZero() {
 				return nil, fmt.Errorf("make the server: %s is missing", name)
@@ -119,6 +122,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.SlotProfile == nil {
 		cfg.SlotProfile = func(string) ipam.Profile { return ipam.Profile{} }
+	}
+	if cfg.SlotOwner == nil {
+		cfg.SlotOwner = func(string, string) string { return "" }
 	}
 	if cfg.Deadline < 0 || cfg.MaxConns < 0 || cfg.Limits.Rate < 0 || cfg.Limits.ReaderRate < 0 {
 		return nil, fmt.Errorf("make the server: Deadline, MaxConns and rates cannot be negative")

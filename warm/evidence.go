@@ -52,6 +52,16 @@ func (k *Keeper) isOurs(netns string) bool {
 	return plumb.IsSlotPath(k.cfg.Book.Identity().RunnerUID, netns)
 }
 
+// Owner names the owner that the port of a runner's slot is marked by, by what a lease records of it; "": it is
+// the port of no slot. The book may not have the slot any more: its row ends as the lease is quarantined,
+// and a rebuilt book has none.
+func Owner(runner, netns, host string) string {
+	if owner := ipam.SlotPort(netns); plumb.IsSlotPath(runner, netns) && host == plumb.HostName(owner) { // a second interface in there has a port of its own
+		return owner
+	}
+	return ""
+}
+
 // keeps says why a namespace of which the book knows no slot is not taken down; "": it is. A book that
 // was lost, or a row that cannot be read, has such namespaces, and sandboxes run in them: what
 // cannot be seen now is no proof that none does, and an address in there is a slot's own only where the

@@ -216,3 +216,19 @@ func TestIsOurs(t *testing.T) {
 		}
 	}
 }
+
+// TestOwner: a port is marked by the slot only where it is the slot's own.
+func TestOwner(t *testing.T) {
+	one, two := plumb.SlotPath("one", "s"), plumb.SlotPath("two", "s")
+	for _, c := range []struct{ netns, host, want string }{
+		{one, plumb.HostName(ipam.SlotPort(one)), ipam.SlotPort(one)},
+		{one, plumb.HostName("uid/eth1"), ""},
+		{one, "", ""},
+		{two, plumb.HostName(ipam.SlotPort(two)), ""},
+		{"/run/netns/mine", plumb.HostName("mine"), ""},
+	} {
+		if got := Owner("one", c.netns, c.host); got != c.want {
+			t.Errorf("%s in %s: %q", c.host, c.netns, got)
+		}
+	}
+}

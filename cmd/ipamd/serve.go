@@ -77,7 +77,7 @@ func (p *program) openServer(context.Context) (err error) {
 	book := &binding.Book{Book: p.book, Runtime: p.runtime != nil, Kernel: p.bridge, Board: p.board, Watchdog: p.watchdog, Reclaimer: p.allocator, Rules: p.rules, Log: p.log}
 	cfg := server.Config{
 		Book: book, Sleeper: p.flights, Releaser: p.watchdog, Witnesses: p.board, Compare: book.Compare, CheckNetns: book.CheckNetns,
-		Desk: p.desk, NetnsInode: p.bridge.Inode, SlotDesk: p.slotDesk, SlotProfile: p.slotProfile,
+		Desk: p.desk, NetnsInode: p.bridge.Inode, SlotDesk: p.slotDesk, SlotProfile: p.slotProfile, SlotOwner: p.slotOwner,
 		Adoption: p.adoption, LastTraffic: p.idle.LastTraffic,
 		NotReady: p.ready.Reasons, Bridges: examiner.BridgeStatus, Follow: p.follower.Follow, Unready: p.ready.Unready, MTU: p.bridge.MTU,
 		Rules: p.showRules, Reconcile: p.reconcile, ConfirmOrphans: p.sweeper.Confirm, LastPass: p.lastPass,

@@ -20,3 +20,8 @@ func (p *program) slotProfile(bridge string) ipam.Profile {
 	out.BridgeMTU = p.bridge.MTU(bridge)
 	return out
 }
+
+// slotOwner names the owner of a slot's port, by what a lease records of it.
+func (p *program) slotOwner(netns, host string) string {
+	return warm.Owner(p.book.Identity().RunnerUID, netns, host)
+}
