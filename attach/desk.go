@@ -174,10 +174,14 @@ func (d *Desk[W, R]) drop(gone *Job[W, R]) {
 }
 
 // Take waits for work, until ctx ends: nil. A worker is one life of a helper: what the
-// one before it had in hand is given to a new one.
+// one before it had in hand is given to a new one. Where ctx was cancelled before, the helper has hung
+// up: work that it got would reach nobody, and its caller would wait in vain.
 func (d *Desk[W, R]) Take(ctx context.Context, worker string) *Job[W, R] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if errors.Is(ctx.Err(), context.Canceled) { // past its deadline it gets what is there: it may not want to wait
+		return nil
+	}
 	if d.arrived != nil && (worker != d.worker || !d.present()) {
 		broadcast.Wake(d.arrived)
 	}

@@ -134,6 +134,47 @@ func TestACallerOfABusyHelper(t *testing.T) {
 	})
 }
 
+// A helper that has hung up gets no work, and is not taken for the newest one: what the next one has in
+// hand stays so. One whose time is over gets what is there.
+func TestAHelperThatHungUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := new(desk)
+		has := func(work string) bool { return d.Has(func(w string) bool { return w == work }) }
+		taken := make(chan *Job[string, string], 1)
+		go func() { taken <- d.Take(t.Context(), "second") }()
+		synctest.Wait()
+		leaving, leave := context.WithCancel(t.Context())
+		first := settled(leaving, d, "a")
+		<-taken
+		leave()
+		if err := <-first; !errors.Is(err, context.Canceled) || !has("a") {
+			t.Fatal(err, has("a"))
+		}
+		done := settled(t.Context(), d, "b")
+		synctest.Wait()
+		hungUp, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		for _, worker := range []string{"first", "second"} {
+			if j := d.Take(hungUp, worker); j != nil {
+				t.Errorf("%s has hung up, and gets %q", worker, j.Work)
+			}
+		}
+		if !has("a") {
+			t.Error("what the second one has in hand is forgotten")
+		}
+		over, end := context.WithTimeout(t.Context(), 0)
+		defer end()
+		j := d.Take(over, "second")
+		if j == nil || j.Work != "b" {
+			t.Fatalf("taken: %+v", j)
+		}
+		d.Report(t.Context(), j.ID, "made b")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A caller that left is not waited for, and what it wanted is not given any more.
 func TestACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
