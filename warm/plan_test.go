@@ -94,6 +94,16 @@ func TestPlan(t *testing.T) {
 			delete(w.Slots, l.ID)
 			w.Spaces = []string{l.Netns}
 		}, 2, 0, 0, 1},
+		"a slot whose release was forced": {two, 100, func(w *world) {
+			l := w.slot(ipam.Quarantined)
+			delete(w.Slots, l.ID)
+			w.Spaces = []string{l.Netns}
+		}, 2, 0, 0, 1},
+		"a sandbox's lease in a slot, whose release was forced": {two, 100, func(w *world) {
+			l := w.slot(ipam.Quarantined)
+			delete(w.Slots, l.ID)
+			l.UID, w.Spaces = "a", []string{l.Netns}
+		}, 2, 0, 0, 0},
 		"a claimed one without its record, released": {two, 100, func(w *world) {
 			l := w.slot(ipam.Releasing)
 			delete(w.Slots, l.ID)

@@ -55,3 +55,25 @@ func TestM1DetachOfASlotWhoseReleaseWasForced(t *testing.T) {
 	realtest.Eventually(t, wait, "the namespace to go", func() bool { return !slices.Contains(w.namespaces(), given.Slot.Netns) })
 	w.settled(1)
 }
+
+// A slot that no sandbox has is on its way out while nobody can take it down, and its release is forced. It is
+// no sandbox's: it is taken down once the helper is there, and its address cools.
+func TestASlotWhoseReleaseWasForcedIsTakenDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	helper := w.warmHelper()
+	w.keepSlots(1400, &ipam.Warm{Size: 1})
+	slot := w.settled(1)[0]
+	_ = helper.cmd.Process.Kill()
+	<-helper.done
+	realtest.Eventually(t, wait, "the helper to be gone", func() bool { return !w.program.warm.Helped() })
+	w.keepSlots(1400, nil)
+	addr := slot.Addr.String()
+	w.becomes(addr, api.Releasing)
+	if f, err := w.client.ForceRelease(ctx, slot.ID, api.ForceReleaseRequest{Reason: "a test"}); err != nil || f.Lease.State != api.Quarantined {
+		t.Fatalf("forced: %+v, %v", f, err)
+	}
+	w.warmHelper()
+	realtest.Eventually(t, wait, "the namespace to go", func() bool { return len(w.namespaces()) == 0 })
+	w.becomes(addr, api.Cooling)
+}
