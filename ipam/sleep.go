@@ -85,6 +85,7 @@ type Sleep struct {
 	LeaseID string
 	Rev     int64 // of the change of the lease with which it was recorded last
 	Mode    SleepMode
+	Plain   bool        // the pause said no mode: Mode is what a wake goes by, and proves nothing of the tasks
 	Do      bool        // ipamd pauses and resumes the tasks itself
 	Wake    *WakePolicy // nil: traffic does not wake it
 	Still   bool        // its tasks were seen to stand still, or to be gone, since it was paused so

@@ -9,11 +9,24 @@ import (
 	"github.com/ipamd/ipamd/ipam"
 )
 
+// A flightColumn is the flight of a sleep as its row has it, with that no mode was said: only a wake
+// makes a row of such a pause.
+type flightColumn struct {
+	*ipam.Flight
+	Plain bool `json:"plain,omitempty"`
+}
+
 func flightText(s *ipam.Sleep) string {
 	if s.Flight == nil {
 		return ""
 	}
-	return encode(s.Flight, 1)
+	return encode(flightColumn{s.Flight, s.Plain}, 1)
+}
+
+// plainSleep is what is recorded of a lease that was paused without a mode, once a flight is begun for
+// it: the tasks that are there are resumed. That they were frozen nobody has said.
+func plainSleep(lease string) ipam.Sleep {
+	return ipam.Sleep{LeaseID: lease, Mode: ipam.Freeze, Plain: true, Still: true}
 }
 
 // took is what the history has of the end of a lease's flight: how long it lasted. nil while none is
@@ -51,7 +64,8 @@ func (b sleeps) Wake(ctx context.Context, who ipam.Who, id string, within time.D
 		}
 		s := t.Sleep(id)
 		if s == nil {
-			s = &ipam.Sleep{LeaseID: id, Mode: ipam.Freeze, Still: true} // a pause that said nothing stands by what runs
+			plain := plainSleep(id)
+			s = &plain
 		}
 		if s.Flight.Open() {
 			f = s.Flight

@@ -14,7 +14,7 @@ type sleeps struct{ w *writer }
 
 // sameSleep reports whether two say the same of how a sandbox is paused and woken.
 func sameSleep(s, o *ipam.Sleep) bool {
-	return s != nil && o != nil && s.Mode == o.Mode && s.Do == o.Do && policyText(s) == policyText(o)
+	return s != nil && o != nil && s.Mode == o.Mode && s.Plain == o.Plain && s.Do == o.Do && policyText(s) == policyText(o)
 }
 
 func policyText(s *ipam.Sleep) string {
@@ -82,9 +82,11 @@ func scanSleep(r sqlite.Scanner) (s *ipam.Sleep, bad, err error) {
 		}
 	}
 	if flight != "" {
-		if err := json.Unmarshal([]byte(flight), &s.Flight); err != nil {
+		var column flightColumn
+		if err := json.Unmarshal([]byte(flight), &column); err != nil {
 			return s, fmt.Errorf("flight: %w", err), nil
 		}
+		s.Flight, s.Plain = column.Flight, column.Plain
 		if f := s.Flight; f == nil || f.ID == "" || f.Phase != ipam.Requested && f.Phase != ipam.Waking && f.Phase != ipam.Ended {
 			return s, fmt.Errorf("flight: %.80s is none", flight), nil
 		}
@@ -118,9 +120,9 @@ func (b sleeps) PauseAs(ctx context.Context, who ipam.Who, id string, ifRev int6
 		if err != nil {
 			return nil, err
 		}
-		how.LeaseID, how.Flight, how.Still = id, nil, false
+		how.LeaseID, how.Plain, how.Flight, how.Still = id, false, nil, false
 		if was != nil {
-			how.Flight, how.Still = was.Flight, was.Still && !anew && was.Mode == how.Mode
+			how.Flight, how.Still = was.Flight, was.Still && !anew && was.Mode == how.Mode && !was.Plain
 		}
 		t.SetSleep(how)
 		return moved, nil
@@ -146,7 +148,7 @@ func (b sleeps) TakeBack(ctx context.Context, who ipam.Who, id string, since ipa
 		if err != nil {
 			return nil, err
 		}
-		next := ipam.Sleep{Mode: ipam.Freeze, Still: true} // as [Book.Wake] has it of a pause that said nothing
+		next := plainSleep(id)
 		if before != nil {
 			next = *before
 		}

@@ -176,6 +176,65 @@ func TestAPlainPauseEndsASleep(t *testing.T) {
 	}
 }
 
+// Z17: a wake of a lease that was paused without a mode says no mode either, whatever becomes of it, and
+// over a restart; the next pause that says one counts.
+func TestZ17AWakeSaysNoMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book.db")
+	b := OpenAt(t, path, Options())
+	Pool(t, b, "default", "10.8.64.0/24")
+	l := asleep(t, b, "a", frozen())
+	if _, err := b.Pause(ctx, client, l.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	is := func(what string, want bool) {
+		t.Helper()
+		if s := b.Sleep(l.ID); s == nil || s.Flight == nil || s.Plain != want {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+	wake := func() {
+		t.Helper()
+		_, f, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Land(ctx, reconciling, l.ID, f.ID, ipam.TimedOut, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wake()
+	is("woken in vain", true)
+	Close(t, b)
+	b = OpenAt(t, path, Options())
+	is("after a restart", true)
+	wake()
+	is("woken in vain again", true)
+	before := b.Sleep(l.ID)
+	how := ipam.Sleep{Mode: ipam.Freeze}
+	now, err := b.PauseAs(ctx, client, l.ID, 0, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("said to be frozen", false)
+	if s := b.Sleep(l.ID); s.Still {
+		t.Errorf("seen to stand still by nobody: %+v", s)
+	}
+	if _, err := b.TakeBack(ctx, reconciling, l.ID, now.Since, how, ipam.Paused, before); err != nil {
+		t.Fatal(err)
+	}
+	is("taken back", true)
+	if now, err = b.PauseAs(ctx, client, l.ID, 0, how); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.TakeBack(ctx, reconciling, l.ID, now.Since, how, ipam.Paused, nil); err != nil {
+		t.Fatal(err)
+	}
+	is("taken back to nothing, with a flight", true)
+}
+
 // A pause that is taken back leaves the lease as it was; a flight that began meanwhile goes on with one
 // that sleeps on, and others' later pauses and moves stand.
 func TestAPauseIsTakenBack(t *testing.T) {

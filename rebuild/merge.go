@@ -156,7 +156,7 @@ func others(a, b *ipam.Lease) bool {
 // hibernates reports that a lease is of a sandbox that has no task and no port: nothing shows it.
 func hibernates(l *ipam.Lease, sleeps map[string]*ipam.Sleep) bool {
 	how := sleeps[l.ID]
-	return l.State == ipam.Paused && how != nil && how.Mode == ipam.Hibernate
+	return l.State == ipam.Paused && how != nil && !how.Plain && how.Mode == ipam.Hibernate
 }
 
 // passOver gives the address of a lease that was being released when nothing is there of it any

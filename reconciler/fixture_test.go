@@ -114,6 +114,13 @@ var containers = ipamtest.Records
 func stopping(addr string, mode ipam.SleepMode) line {
 	return func(w *world) { w.sleeps["lease of "+addr] = &ipam.Sleep{Mode: mode} }
 }
+
+// noMode is what a wake records of a lease that was paused without a mode.
+func noMode(addr string) line {
+	return func(w *world) {
+		w.sleeps["lease of "+addr] = &ipam.Sleep{Mode: ipam.Freeze, Plain: true, Still: true}
+	}
+}
 func setAside(l *ipam.Lease) { l.Hold = "printer of the lab" }
 
 // body is a container, or a sighting on the wire, that began a minute ago.

@@ -368,9 +368,9 @@ func (v *view) newer(l *ipam.Lease, at time.Time) bool {
 	return v.now.Wall.Sub(at) < v.now.Since(l.Since)
 }
 
-// mode is how a lease's sandbox is paused, "" where nothing is recorded.
+// mode is how a lease's sandbox is paused, "" where nobody has said it, also of one that was woken.
 func (v *view) mode(l *ipam.Lease) ipam.SleepMode {
-	if s := v.slept(l); s != nil {
+	if s := v.slept(l); s != nil && !s.Plain {
 		return s.Mode
 	}
 	return ""
@@ -386,7 +386,7 @@ func (v *view) slept(l *ipam.Lease) *ipam.Sleep {
 // stopping is how a paused lease's owner has said to pause it and does so itself, while it has not
 // been seen to have done it; else "". What ipamd freezes itself it asks about.
 func (v *view) stopping(l *ipam.Lease) ipam.SleepMode {
-	if s := v.slept(l); s != nil && !s.Do && !s.Still {
+	if s := v.slept(l); s != nil && !s.Do && !s.Still && !s.Plain {
 		return s.Mode
 	}
 	return ""

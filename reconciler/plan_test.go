@@ -250,6 +250,7 @@ func TestPlan(t *testing.T) {
 		"to be frozen in another era of the boot, runs":   {lines{lease(a2, paused, "A", containers("c1"), func(l *ipam.Lease) { l.Since.BootID += "+1" }), stopping(a2, ipam.Freeze), container("c1", runs)}, nil},
 		"to be frozen in another era, absent":             {lines{lease(a2, paused, "A"), stopping(a2, ipam.Freeze), overdue(a2), noRuntime, nextEra}, nil},
 		"to be frozen in another boot, absent":            {lines{lease(a2, paused, "A", func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), stopping(a2, ipam.Freeze), overdue(a2), noRuntime}, []string{"reap 10.8.64.2 A"}},
+		"woken in vain, of no mode, in another boot":      {lines{lease(a2, paused, "A", func(l *ipam.Lease) { l.Since.BootID = "the boot before" }), noMode(a2), overdue(a2), noRuntime}, nil},
 		"to be frozen, frozen":                            {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze), container("c1", frozen), onNews}, []string{"still 10.8.64.2 A"}},
 		"to be frozen, one of two is":                     {lines{lease(a2, paused, "A", containers("c1", "c2")), stopping(a2, ipam.Freeze), container("c1", frozen, since(time.Minute)), container("c2", runs)}, nil},
 		"to be frozen, gone":                              {lines{lease(a2, paused, "A", containers("c1")), stopping(a2, ipam.Freeze)}, []string{"still 10.8.64.2 A"}},

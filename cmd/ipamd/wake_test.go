@@ -307,26 +307,26 @@ func (w *world) booted() {
 }
 
 // Z17: the machine boots while they sleep, and their containers are gone. What was frozen goes the
-// confirmed way; what hibernates stays, and so does what was not said to be frozen.
+// confirmed way; what hibernates stays, and so does what was not said to be frozen, also behind a wake that failed.
 func TestZ17ABootWhileTheySleep(t *testing.T) {
 	t.Parallel()
 	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
 		w := newWorld(t, withContainerd(d), hasty, resumes)
-		frozen, hibernated, output, before := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said"), w.box(d, "before")
+		frozen, hibernated, output, before, woken := w.box(d, "frozen"), w.box(d, "hibernated"), w.box(d, "said"), w.box(d, "before"), w.box(d, "woken")
 		if _, err := w.client.Pause(ctx, before.held.ID, api.PauseRequest{Mode: api.Freeze}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.client.Resume(ctx, before.held.ID, api.PauseRequest{}); err != nil { // that it was frozen once says nothing of now
 			t.Fatal(err)
 		}
-		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, output: "", before: ""} {
+		for b, mode := range map[*box]api.SleepMode{frozen: api.Freeze, hibernated: api.Hibernate, output: "", before: "", woken: ""} {
 			if _, err := w.client.Pause(ctx, b.held.ID, api.PauseRequest{Mode: mode}); err != nil {
 				t.Fatal(err)
 			}
 			d.Pause(t, "default", b.name)
 		}
 		w.stopDaemon()
-		for _, b := range []*box{frozen, hibernated, output, before} {
+		for _, b := range []*box{frozen, hibernated, output, before, woken} {
 			d.Resume(t, "default", b.name)
 			d.Delete(t, "default", b.name)
 			b.port.Close()
@@ -334,10 +334,13 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		w.start()
 		w.pass()
 		w.pass()
-		for _, b := range []*box{frozen, hibernated, output, before} {
+		for _, b := range []*box{frozen, hibernated, output, before, woken} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Fatalf("in the same boot %s is %s", b.name, s)
 			}
+		}
+		if _, err := w.client.Wake(ctx, woken.held.ID, api.WakeRequest{Wait: api.Lasting(wait)}); err == nil {
+			t.Fatal("it is woken without a task")
 		}
 		w.stopDaemon()
 		w.booted()
@@ -348,7 +351,7 @@ func TestZ17ABootWhileTheySleep(t *testing.T) {
 		if got := ends(w, frozen); got != "reaped, removal_confirmed" {
 			t.Errorf("the frozen one ended by: %s", got)
 		}
-		for _, b := range []*box{hibernated, output, before} {
+		for _, b := range []*box{hibernated, output, before, woken} {
 			if s := w.state(b.held.Address); s != api.Paused {
 				t.Errorf("%s is %s", b.name, s)
 			}
