@@ -259,6 +259,14 @@ func TestAPauseIsTakenBack(t *testing.T) {
 		}
 		return l
 	}
+	zeroth := pause(frozen())
+	if _, _, _, err := b.Wake(ctx, reconciling, l.ID, time.Minute, ipam.Cause{By: ipam.ByCall}, nil); err != nil {
+		t.Fatal(err)
+	}
+	back("of a bound one, with a flight, which ends", zeroth, ipam.Bound, nil, false)
+	if s := b.Sleep(l.ID); s != nil {
+		t.Errorf("%+v is recorded", s)
+	}
 	first := pause(frozen())
 	back("of a bound one", first, ipam.Bound, nil, false)
 	if s := b.Sleep(l.ID); s != nil {

@@ -37,6 +37,15 @@ type LeaseRow[T any] struct {
 	Row          *T     // recorded; nil: none
 }
 
+// end ends the row of a lease, also one that the step has recorded until then: it would be recorded
+// behind the end.
+func (b *LeaseRow[T]) end(lease string) {
+	b.EndedLeaseID = lease
+	if b.Row != nil && b.LeaseID == lease {
+		b.LeaseID, b.Row = "", nil
+	}
+}
+
 // stage makes the change in the staged rows, where nil is a row that has ended.
 func (b *LeaseRow[T]) stage(staged map[string]*T) {
 	if b.EndedLeaseID != "" {
@@ -186,7 +195,7 @@ func (b *Batch) EndSleep(lease string) {
 		return
 	}
 	s := b.last()
-	s.Sleep.EndedLeaseID = lease
+	s.Sleep.end(lease)
 	s.Sleep.stage(b.sleepByLeaseID)
 }
 
@@ -201,6 +210,6 @@ func (b *Batch) SetSlot(slot ipam.Slot) {
 // EndSlot has the last step, which changed the lease, end its slot.
 func (b *Batch) EndSlot(lease string) {
 	s := b.last()
-	s.Slot.EndedLeaseID = lease
+	s.Slot.end(lease)
 	s.Slot.stage(b.slotByLeaseID)
 }
