@@ -296,8 +296,9 @@ func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int
 
 // Seen records that a pass has seen the tasks of a lease stand still, or run. Those that this
 // daemon pauses or resumes itself are asked anew, alone: what was seen may be earlier than that, and
-// a lease that is bound while its tasks stand still is woken by nothing. What is not so by now is
-// [ipam.ErrStale]. A nil f asks nothing, and records.
+// a lease that is bound while its tasks stand still is woken by nothing. So what is recorded to run is
+// resumed first: of several tasks one may run, as a daemon that ended in the midst of a freeze or of a
+// wake leaves them. What is not so by now is [ipam.ErrStale]. A nil f asks nothing, and records.
 func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, frozen bool, record func(context.Context, ipam.Who, string, int64) (*ipam.Lease, error)) (*ipam.Lease, error) {
 	if f == nil {
 		return record(ctx, who, id, rev)
@@ -316,6 +317,12 @@ func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, 
 		return nil, err
 	case now != frozen:
 		return nil, fmt.Errorf("%s: %w: its tasks were paused or resumed meanwhile", l.Addr, ipam.ErrStale)
+	}
+	if s := f.cfg.Book.Sleep(id); !frozen && l.State == ipam.Paused && (rev == 0 || rev == l.Rev) && s != nil && s.Do {
+		// Where the resumer refuses no other attempt helps, and something of it runs.
+		if err := f.cfg.Resumer.Resume(ctx, l, s); err != nil && !errors.Is(err, ErrRefused) {
+			return nil, fmt.Errorf("resume the other tasks of %s: %w", l.Addr, err)
+		}
 	}
 	return f.resumed(ctx, who, id, rev, record)
 }

@@ -525,6 +525,65 @@ func TestAPlainPauseCallsAFlightOff(t *testing.T) {
 	}
 }
 
+// A pair is two tasks of a sandbox.
+type pair struct {
+	task             // the one
+	runs atomic.Bool // the other
+	err  error       // of a resume
+}
+
+func (p *pair) Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
+	if p.err != nil {
+		return p.err
+	}
+	p.runs.Store(true)
+	return p.task.Resume(ctx, l, s)
+}
+
+func (p *pair) Frozen(context.Context, *ipam.Lease) (bool, error) {
+	return p.frozen.Load() && !p.runs.Load(), nil
+}
+
+// Z9: a sandbox of which a part runs, as a daemon that was killed in the midst of a freeze, or of a wake, leaves
+// it, is bound by a pass once all of it runs; what the pass saw of an earlier revision resumes nothing.
+func TestZ9OneOfTwoTasksRuns(t *testing.T) {
+	t.Parallel()
+	k := new(pair)
+	w := awake(t, &k.task)
+	w.stop()
+	w.cfg.Resumer = k
+	l, err := w.book.PauseAs(t.Context(), runtime, w.l.ID, 0, freeze)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.frozen.Store(true)
+	k.runs.Store(true)
+	seen := func(rev int64) error {
+		_, err := w.Seen(t.Context(), netdbtest.Who(ipam.ByReconciler, "runtime_running"), l.ID, rev, false, w.book.Resume)
+		return err
+	}
+	is := func(what string, state ipam.State, frozen bool) {
+		t.Helper()
+		if now, err := w.book.Lease(l.ID); err != nil || now.State != state || k.frozen.Load() != frozen {
+			t.Errorf("%s: %+v, %v, its one task stands still: %v", what, now, err, !frozen)
+		}
+	}
+	if err := seen(l.Rev - 1); !errors.Is(err, ipam.ErrStale) {
+		t.Errorf("seen before the pause: %v", err)
+	}
+	is("seen before the pause", ipam.Paused, true)
+	k.err = errors.New("busy")
+	if err := seen(l.Rev); !errors.Is(err, k.err) {
+		t.Errorf("a resume that fails: %v", err)
+	}
+	is("a resume that fails", ipam.Paused, true)
+	k.err = nil
+	if err := seen(l.Rev); err != nil {
+		t.Error(err)
+	}
+	is("seen", ipam.Bound, false)
+}
+
 // TestWithoutFlightsAPauseThatIsSeenIsRecorded: a rebuild opens none, and its pass sees what there is.
 func TestWithoutFlightsAPauseThatIsSeenIsRecorded(t *testing.T) {
 	w := awake(t, new(task))

@@ -495,3 +495,30 @@ func TestZ13RestoredElsewhere(t *testing.T) {
 		w.ruleless()
 	})
 }
+
+// Z9: a daemon that was killed between the tasks of a wake leaves one that runs and one that stands
+// still. The next pass binds the sandbox once both run.
+func TestZ9KilledInTheMidstOfAWake(t *testing.T) {
+	t.Parallel()
+	ctrdtest.One(t, func(t *testing.T, d *ctrdtest.Daemon) {
+		w := newWorld(t, withContainerd(d), hasty, resumes)
+		both := w.boxOf("a", func(b *box) {
+			b.run(w, d)
+			d.Run(t, ctrdtest.Spec{ID: "a-2", Netns: b.port.NS.Path()})
+		})
+		if _, err := w.client.Bind(ctx, both.held.ID, api.BindRequest{Containers: []api.Container{{Namespace: "default", ID: "a"}, {Namespace: "default", ID: "a-2"}}}); err != nil {
+			t.Fatal(err)
+		}
+		w.doPause(both)
+		if one, other := d.Status(t, "default", "a"), d.Status(t, "default", "a-2"); one != "paused" || other != "paused" {
+			t.Fatalf("they are %s and %s", one, other)
+		}
+		w.stopDaemon()
+		d.Resume(t, "default", "a")
+		w.start()
+		w.becomes(both.held.Address, api.Bound)
+		if is := d.Status(t, "default", "a-2"); is != "running" {
+			t.Errorf("it is bound, and its second task is %s", is)
+		}
+	})
+}
