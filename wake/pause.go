@@ -39,7 +39,7 @@ func (f *Flights) Unwatched() func(*ipam.Lease) error {
 //
 // With how.Do the tasks are paused as well, once the traffic is watched: a flight that begins
 // meanwhile waits for that, and then resumes them. What cannot be paused is resumed, and the
-// lease is as it was. Other leases of the sandbox that have a policy are paused with it.
+// lease is as it was; where that fails, too, it stays paused, and a flight goes on with it. Other leases of the sandbox that have a policy are paused with it.
 func (f *Flights) Pause(ctx context.Context, who ipam.Who, id string, ifRev int64, how ipam.Sleep) (*ipam.Lease, error) {
 	l, err := f.cfg.Book.Lease(id)
 	if err != nil {
@@ -214,7 +214,7 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ip
 		bounded, cancel = context.WithDeadline(bounded, end)
 		defer cancel()
 	}
-	err := f.until(bounded, func() error { return f.cfg.Resumer.(Pauser).Pause(bounded, l, how) })
+	err := until(bounded, func() error { return f.cfg.Resumer.(Pauser).Pause(bounded, l, how) })
 	if err == nil {
 		now, failed := f.frozen(apart, all)
 		if failed == nil {
@@ -222,16 +222,39 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ip
 		}
 		err = failed
 	}
-	undo, end := context.WithTimeout(apart, f.cfg.Wait)
-	defer end()
-	if thaw := f.cfg.Resumer.Resume(undo, l, how); thaw != nil && !errors.Is(thaw, ErrRefused) {
-		f.cfg.Log.Warn("tasks that were paused in vain could not be resumed", "lease", l.ID, "addr", l.Addr, "err", thaw)
-	}
-	f.takeBack(apart, all, "not_frozen")
 	if errors.Is(err, ErrRefused) {
-		return nil, fmt.Errorf("pause the tasks of %s: %w: %w", l.Addr, ipam.ErrState, err)
+		err = fmt.Errorf("%w: %w", ipam.ErrState, err)
+	}
+	if left := f.unfreeze(apart, all, how); left != nil {
+		return nil, fmt.Errorf("pause the tasks of %s: %w; what was paused could not be resumed: it stays paused, and a wake goes on with it: %w", l.Addr, err, left)
 	}
 	return nil, fmt.Errorf("pause the tasks of %s: %w", l.Addr, err)
+}
+
+// unfreeze resumes the tasks of a sandbox that were paused in vain, and has its leases be as they were.
+// After an error some stand still yet: what was bound stays paused, as a bound lease is woken by nothing,
+// and a flight goes on with it, also after a restart.
+func (f *Flights) unfreeze(ctx context.Context, all []moved, how *ipam.Sleep) error {
+	l := all[0].l
+	undo, end := context.WithTimeout(ctx, f.cfg.Wait)
+	defer end()
+	err := until(undo, func() error { return f.cfg.Resumer.Resume(undo, l, how) })
+	if err == nil || errors.Is(err, ErrRefused) {
+		f.takeBack(ctx, all, "not_frozen")
+		return nil
+	}
+	f.cfg.Log.Warn("tasks that were paused in vain could not be resumed", "lease", l.ID, "addr", l.Addr, "err", err)
+	for _, m := range all {
+		if m.was == ipam.Paused {
+			f.takeBack(ctx, []moved{m}, "not_frozen")
+			continue
+		}
+		_, _, begin := f.Wake(ctx, itself(""), m.l.ID, ipam.Cause{By: ipam.ByCall}, nil)
+		if begin != nil && !errors.Is(begin, ipam.ErrState) && !errors.Is(begin, ipam.ErrGone) { // else others have moved it since
+			f.cfg.Log.Warn("a step of a wake could not be recorded", "step", "begin", "lease", m.l.ID, "flight", "", "err", begin)
+		}
+	}
+	return err
 }
 
 // frozen records that the tasks of leases stand still. A pass that read the tasks before they did
@@ -258,7 +281,7 @@ func (f *Flights) frozen(ctx context.Context, all []moved) (first *ipam.Lease, e
 }
 
 // until tries a step until it is done, refused or ctx ends.
-func (f *Flights) until(ctx context.Context, step func() error) error {
+func until(ctx context.Context, step func() error) error {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		err := step()
 		if err == nil || errors.Is(err, ErrRefused) {
@@ -285,7 +308,7 @@ func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int
 	if l.State != ipam.Paused || ifRev != 0 && ifRev != l.Rev {
 		return f.resumed(ctx, who, id, ifRev, f.cfg.Book.Resume)
 	}
-	if err := f.until(ctx, func() error { return f.cfg.Resumer.Resume(ctx, l, s) }); err != nil {
+	if err := until(ctx, func() error { return f.cfg.Resumer.Resume(ctx, l, s) }); err != nil {
 		if errors.Is(err, ErrRefused) {
 			return nil, fmt.Errorf("resume the tasks of %s: %w: %w", l.Addr, ipam.ErrState, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -339,6 +340,71 @@ func TestAPauseThatFails(t *testing.T) {
 	if k.thawed.Load() == 0 {
 		t.Error("what may stand still is not resumed")
 	}
+}
+
+// A tied task is one that cannot be paused to the end, and then not be resumed for so many attempts.
+type tied struct {
+	task
+	resumes atomic.Int32 // that fail
+}
+
+func (k *tied) Pause(context.Context, *ipam.Lease, *ipam.Sleep) error {
+	k.frozen.Store(true)
+	return fmt.Errorf("%w: not allowed", ErrRefused)
+}
+
+func (k *tied) Resume(ctx context.Context, l *ipam.Lease, s *ipam.Sleep) error {
+	if k.resumes.Add(-1) >= 0 {
+		return errors.New("busy")
+	}
+	return k.task.Resume(ctx, l, s)
+}
+
+// Z8: what a pause that failed has frozen is resumed, however often that is tried; a lease is not bound before it
+// runs. What the pause does not get done a flight does, after a restart, too.
+func TestZ8WhatAPauseFrozeInVain(t *testing.T) {
+	t.Parallel()
+	k := new(tied)
+	w := awake(t, &k.task)
+	w.stop()
+	other := w.beside(t)
+	w.cfg.Resumer = k
+	is := func(what string, state ipam.State) {
+		t.Helper()
+		for _, id := range []string{w.l.ID, other.ID} {
+			s := w.book.Sleep(id)
+			if l, err := w.book.Lease(id); err != nil || l.State != state || s != nil && s.Flight.Open() != (state == ipam.Paused) {
+				t.Errorf("%s: %+v, %v, %+v", what, l, err, s)
+			}
+		}
+		if k.frozen.Load() != (state == ipam.Paused) {
+			t.Errorf("%s: the task stands still: %v", what, k.frozen.Load())
+		}
+	}
+	k.resumes.Store(2)
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, ipam.ErrState) {
+		t.Errorf("answered %v", err)
+	}
+	is("resumed at the third attempt", ipam.Bound)
+
+	k.resumes.Store(1000)
+	w.cfg.Wait = 20 * time.Millisecond
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, woken); !errors.Is(err, ipam.ErrState) || !strings.Contains(err.Error(), "a wake goes on with it") {
+		t.Errorf("answered %v", err)
+	}
+	is("not resumed", ipam.Paused)
+	k.resumes.Store(0)
+	w.run(t)
+	for _, l := range []*ipam.Lease{w.l, other} {
+		f := w.book.Sleep(l.ID).Flight
+		if f == nil {
+			t.Fatalf("%s has no flight", l.Addr)
+		}
+		if _, err := w.Await(t.Context(), l.ID, f.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	is("after the start", ipam.Bound)
 }
 
 // An unruly kernel takes no rules that watch for traffic, once it is full.
