@@ -234,8 +234,14 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ip
 // unfreeze resumes the tasks of a sandbox that were paused in vain, and has its leases be as they were.
 // After an error some stand still yet: what was bound stays paused, as a bound lease is woken by nothing,
 // and a flight goes on with it, also after a restart.
+//
+// A sandbox that stood still before the pause is left so: to resume it would wake it.
 func (f *Flights) unfreeze(ctx context.Context, all []moved, how *ipam.Sleep) error {
 	l := all[0].l
+	if stoodStill(f.cfg.Book, all[0]) {
+		f.takeBack(ctx, all, "not_frozen")
+		return nil
+	}
 	undo, end := context.WithTimeout(ctx, f.cfg.Wait)
 	defer end()
 	err := until(undo, func() error { return f.cfg.Resumer.Resume(undo, l, how) })
@@ -255,6 +261,14 @@ func (f *Flights) unfreeze(ctx context.Context, all []moved, how *ipam.Sleep) er
 		}
 	}
 	return err
+}
+
+// stoodStill reports that the tasks of a lease were frozen before it was paused once more, and that nobody has
+// moved it since.
+func stoodStill(b Book, m moved) bool {
+	now, err := b.Lease(m.l.ID)
+	return err == nil && now.State == ipam.Paused && now.Since.Same(m.l.Since) &&
+		m.was == ipam.Paused && m.before != nil && m.before.Mode == ipam.Freeze && m.before.Still && !m.before.Plain
 }
 
 // frozen records that the tasks of leases stand still. A pass that read the tasks before they did

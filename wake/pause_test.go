@@ -407,6 +407,38 @@ func TestZ8WhatAPauseFrozeInVain(t *testing.T) {
 	is("after the start", ipam.Bound)
 }
 
+// A pause of a sandbox that stands still, which fails, does not wake it; one that was resumed meanwhile runs.
+func TestAPauseAgainThatFails(t *testing.T) {
+	t.Parallel()
+	k := new(task)
+	w := awake(t, k)
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); err != nil {
+		t.Fatal(err)
+	}
+	k.pauses = func(context.Context) error { return fmt.Errorf("%w: not allowed", ErrRefused) }
+	w.CatchBy(watches{}, nil)
+	for _, how := range []ipam.Sleep{freeze, woken} {
+		if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, how); !errors.Is(err, ipam.ErrState) {
+			t.Errorf("answered %v", err)
+		}
+		w.agree(t, k)
+		if s := w.book.Sleep(w.l.ID); k.thawed.Load() != 0 || s.Wake != nil || !s.Still {
+			t.Errorf("resumed %d times, and %+v is recorded", k.thawed.Load(), s)
+		}
+	}
+	k.pauses = func(ctx context.Context) error {
+		_, err := w.book.Resume(ctx, runtime, w.l.ID, 0)
+		return errors.Join(fmt.Errorf("%w: not allowed", ErrRefused), err)
+	}
+	if _, err := w.Pause(t.Context(), runtime, w.l.ID, 0, freeze); !errors.Is(err, ipam.ErrState) {
+		t.Errorf("answered %v", err)
+	}
+	w.agree(t, k)
+	if k.frozen.Load() {
+		t.Error("it was resumed meanwhile, and stands still")
+	}
+}
+
 // An unruly kernel takes no rules that watch for traffic, once it is full.
 type unruly struct {
 	watches
