@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -77,7 +78,8 @@ type Flights struct {
 	cfg  Config
 	kick broadcast.Signal
 
-	began ipam.Stamp // of Run
+	began ipam.Stamp                      // of Run
+	life  atomic.Pointer[context.Context] // of Run; nil before it
 
 	catcher Catcher // nil: traffic is not watched,
 	blind   error   // because of this
@@ -251,6 +253,7 @@ func (f *Flights) Unacknowledged() (n int) {
 func (f *Flights) Run(ctx context.Context) error {
 	work, flying := errgroup.WithContext(ctx) // one slow resume must not hold up the others
 	f.began = f.cfg.Book.Now()
+	f.life.Store(&ctx)
 	for {
 		changed, kicked := f.cfg.Book.Touched(ipam.Paused), f.kick.Next()
 		next := f.look(flying, work)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ipamd/ipamd/internal/broadcast"
 	"github.com/ipamd/ipamd/ipam"
@@ -210,6 +211,7 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ip
 	apart := context.WithoutCancel(ctx)
 	bounded, cancel := context.WithTimeout(apart, within)
 	defer cancel()
+	defer untilStopped(f.life.Load(), 0, cancel)()
 	if end, has := ctx.Deadline(); has {
 		bounded, cancel = context.WithDeadline(bounded, end)
 		defer cancel()
@@ -244,6 +246,7 @@ func (f *Flights) unfreeze(ctx context.Context, all []moved, how *ipam.Sleep) er
 	}
 	undo, end := context.WithTimeout(ctx, f.cfg.Wait)
 	defer end()
+	defer untilStopped(f.life.Load(), aMoment, end)() // what is not resumed by then the flight resumes after the start
 	err := until(undo, func() error { return f.cfg.Resumer.Resume(undo, l, how) })
 	if err == nil || errors.Is(err, ErrRefused) {
 		f.takeBack(ctx, all, "not_frozen")
@@ -294,6 +297,16 @@ func (f *Flights) frozen(ctx context.Context, all []moved) (first *ipam.Lease, e
 	return first, nil
 }
 
+// untilStopped calls end so long after the daemon, which lives as long as life, stops, unless its result is
+// called first. nil is one that has not begun.
+func untilStopped(life *context.Context, after time.Duration, end func()) (done func()) {
+	if life == nil {
+		return func() {}
+	}
+	stop := context.AfterFunc(*life, func() { time.AfterFunc(after, end) })
+	return func() { stop() }
+}
+
 // until tries a step until it is done, refused or ctx ends.
 func until(ctx context.Context, step func() error) error {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
@@ -335,7 +348,8 @@ func (f *Flights) Resume(ctx context.Context, who ipam.Who, id string, ifRev int
 // daemon pauses or resumes itself are asked anew, alone: what was seen may be earlier than that, and
 // a lease that is bound while its tasks stand still is woken by nothing. So what is recorded to run is
 // resumed first: of several tasks one may run, as a daemon that ended in the midst of a freeze or of a
-// wake leaves them. What is not so by now is [ipam.ErrStale]. A nil f asks nothing, and records.
+// wake leaves them. What is not so by now is [ipam.ErrStale], and so is a sandbox that is being paused or
+// resumed for longer than a moment: a pass must not hang on one. A nil f asks nothing, and records.
 func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, frozen bool, record func(context.Context, ipam.Who, string, int64) (*ipam.Lease, error)) (*ipam.Lease, error) {
 	if f == nil {
 		return record(ctx, who, id, rev)
@@ -344,8 +358,13 @@ func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, 
 	if s := f.cfg.Book.Sleep(id); !can || s == nil || !s.Do {
 		return f.resumed(ctx, who, id, rev, record)
 	}
-	l, unlock, err := f.lockLease(ctx, id)
+	patience, cancel := context.WithTimeout(ctx, aMoment)
+	l, unlock, err := f.lockLease(patience, id)
+	cancel()
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return nil, fmt.Errorf("lease %s: %w: its tasks are being paused or resumed", id, ipam.ErrStale)
+		}
 		return nil, err
 	}
 	defer unlock()

@@ -439,6 +439,36 @@ func TestAPauseAgainThatFails(t *testing.T) {
 	}
 }
 
+// A freeze that does not end holds up neither a pass nor the end of the daemon, and is undone then.
+func TestAFreezeThatHangs(t *testing.T) {
+	t.Parallel()
+	k := new(pair)
+	begun := make(chan struct{})
+	k.pauses = func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }
+	w := awake(t, &k.task)
+	w.stop()
+	w.cfg.Resumer = k
+	stop := w.run(t)
+	paused := make(chan error, 1)
+	go func() { _, err := w.Pause(context.Background(), runtime, w.l.ID, 0, freeze); paused <- err }()
+	<-begun
+	patience, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := w.Seen(patience, netdbtest.Who(ipam.ByReconciler, "runtime_running"), w.l.ID, 0, false, w.book.Resume); !errors.Is(err, ipam.ErrStale) {
+		t.Errorf("a pass is answered %v", err)
+	}
+	stop()
+	select {
+	case err := <-paused:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("answered %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the daemon stops, and the freeze goes on")
+	}
+	w.agree(t, &k.task)
+}
+
 // An unruly kernel takes no rules that watch for traffic, once it is full.
 type unruly struct {
 	watches
