@@ -57,14 +57,11 @@ const (
 	PoolDraining = "draining"
 )
 
-// addrs are all single addresses that a pool is described by.
+// addrs are the addresses of its prefix that a pool is described by.
 func (s *PoolSpec) addrs() []netip.Addr {
-	out := append([]netip.Addr{s.Gateway}, s.DNS...)
+	out := []netip.Addr{s.Gateway}
 	for _, r := range s.Exclude {
 		out = append(out, r.From, r.To)
-	}
-	for _, r := range s.Routes {
-		out = append(out, r.Destination.Addr(), r.Via)
 	}
 	for _, k := range s.Kept {
 		out = append(out, k.Address)
@@ -145,7 +142,7 @@ func (s *PoolSpec) Check() error {
 		return Invalid("pool.prefix", "it cannot be a pool: %s", why)
 	}
 	all := ranges.Of(p)
-	for _, a := range s.addrs() {
+	for _, a := range s.addrs() { // not of a name server: its zone is a link of the sandbox
 		if a.Is4In6() || a.Zone() != "" { // it would be another key than the address that a witness sees
 			return Invalid("pool", "%s is neither plain IPv4 nor plain IPv6", a)
 		}
