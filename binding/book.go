@@ -230,7 +230,7 @@ func (b *Book) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, 
 		if err != nil {
 			return nil, &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Netns, Reason: err.Error(), Since: time.Now()}}}
 		}
-		if err := forget(ctx, b.Kernel, l); err != nil {
+		if err := forget(ctx, b.Kernel, l, rev, unseen); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	"github.com/ipamd/ipamd/reconciler"
@@ -141,17 +142,27 @@ func (b ResolvingBook) Adopt(ctx context.Context, who ipam.Who, a ipam.Adoption)
 // ClearAt is [netdb.Book.ClearAt], once the kernel has forgotten what the address's former owner left.
 func (b ResolvingBook) ClearAt(ctx context.Context, who ipam.Who, id string, rev int64, unseen func() error) (*ipam.Lease, error) {
 	if l, err := b.Book.Lease(id); err == nil {
-		if err := forget(ctx, b.Kernel, l); err != nil {
+		if err := forget(ctx, b.Kernel, l, rev, unseen); err != nil {
 			return nil, err
 		}
 	}
 	return b.Book.ClearAt(ctx, who, id, rev, unseen)
 }
 
-// forget has the kernel forget what is known of the address of a row.
-func forget(ctx context.Context, k Kernel, l *ipam.Lease) error {
+// forget has the kernel forget the address of a quarantined row, if that is still as it was looked at and unseen: a
+// neighbour of the kernel's may be all that shows who has come there, and a row that was adopted meanwhile is in use.
+func forget(ctx context.Context, k Kernel, l *ipam.Lease, rev int64, unseen func() error) error {
+	if l.State != ipam.Quarantined || l.Rev != rev {
+		return nil // the book refuses it
+	}
+	if unseen != nil {
+		if err := unseen(); err != nil {
+			return err
+		}
+	}
 	if err := census.ErrorAbout(l.Addr, k.Forget(ctx, l.Prefix())); err != nil {
-		return fmt.Errorf("clear %s: the kernel's entries of it could not be deleted: %w", l.Text(), err)
+		why := fmt.Sprintf("the kernel's entries of %s could not be deleted: %v", l.Text(), err)
+		return &allocator.EvidenceError{Silent: []census.Silence{{Witness: census.Neighbour, Reason: why, Since: time.Now()}}}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ipamd/ipamd/allocator"
 	"github.com/ipamd/ipamd/census"
 	"github.com/ipamd/ipamd/ipam"
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
@@ -172,7 +173,20 @@ func TestC12AQuarantineEndsOnceTheKernelHasForgotten(t *testing.T) {
 	who := Who(ipam.ByReconciler, "not_seen")
 	var forgotten []netip.Prefix
 	fails := errors.New("no answer")
-	if _, err := (ResolvingBook{Book: book, Kernel: forgetful{forgotten: &forgotten, err: fails}}).ClearAt(t.Context(), who, l.ID, l.Rev, nil); !errors.Is(err, fails) {
+	seen := errors.New("it is seen")
+	for name, c := range map[string]struct {
+		rev    int64
+		unseen func() error
+		want   error
+	}{
+		"seen meanwhile":    {l.Rev, func() error { return seen }, seen},
+		"changed meanwhile": {l.Rev - 1, nil, ipam.ErrStale},
+	} {
+		if _, err := (ResolvingBook{Book: book, Kernel: forgetful{forgotten: &forgotten}}).ClearAt(t.Context(), who, l.ID, c.rev, c.unseen); !errors.Is(err, c.want) || len(forgotten) != 0 {
+			t.Errorf("%s: %v, forgotten are %v", name, err, forgotten)
+		}
+	}
+	if _, err := (ResolvingBook{Book: book, Kernel: forgetful{forgotten: &forgotten, err: fails}}).ClearAt(t.Context(), who, l.ID, l.Rev, nil); !errors.As(err, new(*allocator.EvidenceError)) {
 		t.Errorf("cleared: %v", err)
 	}
 	if now, _ := book.Lease(l.ID); now == nil || now.State != ipam.Quarantined {

@@ -35,6 +35,9 @@ const (
 // PoolConfigured is the reason of a change that only notes what the configuration says.
 const PoolConfigured = "pool_configured"
 
+// Forced is the reason of the quarantine that ends a release whose removal can never be confirmed.
+const Forced = "forced"
+
 // Reasons of changes of slots.
 const (
 	SlotReserved = "slot_reserved"

@@ -114,11 +114,11 @@ func (w *writer) quarantine(ctx context.Context, who ipam.Who, former ipam.Lease
 			now.Hold = hold
 			return t.move(who, old, now, evidence)
 		}
-		if old != nil && old.State == ipam.Releasing { // its lease knows what the end of its sandbox is confirmed by
-			return nil, fmt.Errorf("quarantine %s: lease %s of %q is %s: %w: if its removal can never be confirmed, force the release", a, old.ID, old.Sandbox, old.State, ipam.ErrState)
-		}
 		if most, full := t.QuarantineFull(pool); full && who.Actor != ipam.ByOperator {
 			return nil, fmt.Errorf("quarantine %s: %w: %d of pool %s", a, ipam.ErrQuarantineFull, most, pool.Name)
+		}
+		if old != nil && old.State == ipam.Releasing { // its lease knows what the end of its sandbox is confirmed by
+			return nil, fmt.Errorf("quarantine %s: lease %s of %q is %s: %w: if its removal can never be confirmed, force the release", a, old.ID, old.Sandbox, old.State, ipam.ErrState)
 		}
 		now := former
 		now.PoolUID, now.Pool, now.State, now.Hold = pool.UID, pool.Name, ipam.Quarantined, hold

@@ -21,7 +21,7 @@ func (h *leases) forceRelease(c *call) (int, any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return h.book.ForceRelease(c.ctx, c.operator("forced", ask.Reason), id, ifRev, h.unconfirmed(l))
+		return h.book.ForceRelease(c.ctx, c.operator(ipam.Forced, ask.Reason), id, ifRev, h.unconfirmed(l))
 	})
 }
 

@@ -233,6 +233,9 @@ func (f *Flights) freeze(ctx context.Context, all []moved, how *ipam.Sleep) (*ip
 	return nil, fmt.Errorf("pause the tasks of %s: %w", l.Addr, err)
 }
 
+// undoWithin bounds what a call that fails takes back.
+const undoWithin = 5 * time.Second
+
 // unfreeze resumes the tasks of a sandbox that were paused in vain, and has its leases be as they were.
 // After an error some stand still yet: what was bound stays paused, as a bound lease is woken by nothing,
 // and a flight goes on with it, also after a restart.
@@ -244,9 +247,9 @@ func (f *Flights) unfreeze(ctx context.Context, all []moved, how *ipam.Sleep) er
 		f.takeBack(ctx, all, "not_frozen")
 		return nil
 	}
-	undo, end := context.WithTimeout(ctx, f.cfg.Wait)
+	undo, end := context.WithTimeout(ctx, min(f.cfg.Wait, undoWithin)) // the call may be over: a flight goes on with the rest
 	defer end()
-	defer untilStopped(f.life.Load(), aMoment, end)() // what is not resumed by then the flight resumes after the start
+	defer untilStopped(f.life.Load(), aMoment, end)() // what is not resumed by then stays paused in the book, and is woken after the start
 	err := until(undo, func() error { return f.cfg.Resumer.Resume(undo, l, how) })
 	if err == nil || errors.Is(err, ErrRefused) {
 		f.takeBack(ctx, all, "not_frozen")
@@ -376,8 +379,11 @@ func (f *Flights) Seen(ctx context.Context, who ipam.Who, id string, rev int64, 
 	}
 	if s := f.cfg.Book.Sleep(id); !frozen && l.State == ipam.Paused && (rev == 0 || rev == l.Rev) && s != nil && s.Do {
 		// Where the resumer refuses no other attempt helps, and something of it runs.
-		if err := f.cfg.Resumer.Resume(ctx, l, s); err != nil && !errors.Is(err, ErrRefused) {
-			return nil, fmt.Errorf("resume the other tasks of %s: %w", l.Addr, err)
+		patience, cancel := context.WithTimeout(ctx, aMoment)
+		err := f.cfg.Resumer.Resume(patience, l, s)
+		cancel()
+		if err != nil && !errors.Is(err, ErrRefused) {
+			return nil, fmt.Errorf("resume the other tasks of %s: %w: %w", l.Addr, ipam.ErrStale, err)
 		}
 	}
 	return f.resumed(ctx, who, id, rev, record)

@@ -63,7 +63,7 @@ func Plan(v View) (out []Action) {
 		}
 		// A book that was rebuilt has the leases of slots, and not what they were made by; nor has one in which a
 		// release was forced, and a slot's lease is quarantined for as long as its port is there.
-		over := l.State == ipam.Releasing || l.State == ipam.Quarantined && ipam.IsSlotUID(l.UID)
+		over := l.State == ipam.Releasing || l.State == ipam.Quarantined && l.Reason == ipam.Forced && l.Hold == "" && ipam.IsSlotUID(l.UID)
 		if slot == nil && over && (ipam.IsSlotUID(l.UID) || v.Unplug[l.ID]) && slices.Contains(v.Spaces, l.Netns) {
 			out = append(out, Action{Verb: TakeDown, Lease: l, Netns: l.Netns})
 		}

@@ -97,12 +97,17 @@ func TestPlan(t *testing.T) {
 		"a slot whose release was forced": {two, 100, func(w *world) {
 			l := w.slot(ipam.Quarantined)
 			delete(w.Slots, l.ID)
-			w.Spaces = []string{l.Netns}
+			l.Reason, w.Spaces = ipam.Forced, []string{l.Netns}
 		}, 2, 0, 0, 1},
+		"a slot of a former book, which may have been a sandbox's since": {two, 100, func(w *world) {
+			l := w.slot(ipam.Quarantined)
+			delete(w.Slots, l.ID)
+			l.Reason, w.Spaces = ipam.Rebuilt, []string{l.Netns}
+		}, 2, 0, 0, 0},
 		"a sandbox's lease in a slot, whose release was forced": {two, 100, func(w *world) {
 			l := w.slot(ipam.Quarantined)
 			delete(w.Slots, l.ID)
-			l.UID, w.Spaces = "a", []string{l.Netns}
+			l.UID, l.Reason, w.Spaces = "a", ipam.Forced, []string{l.Netns}
 		}, 2, 0, 0, 0},
 		"a claimed one without its record, released": {two, 100, func(w *world) {
 			l := w.slot(ipam.Releasing)

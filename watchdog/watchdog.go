@@ -135,7 +135,7 @@ const (
 	KindSighting    = "sighting"    // a witness sees the address, or it is in a namespace that no witness reads
 	KindSilent      = "silent"      // a witness cannot answer
 	KindOwner       = "owner"       // the owner oracle does not say that it is gone, or the owner of the lease has not bound it yet
-	KindUnconfirmed = "unconfirmed" // nothing is known to be in the way; the confirmation is still to come
+	KindUnconfirmed = "unconfirmed" // nothing is known to be in the way; a port is being made, or the confirmation is still to come
 )
 
 // An obstacle is a blocker with what is needed to see that it may have gone.
