@@ -73,8 +73,14 @@ func TestExamine(t *testing.T) {
 		"G11: orphans are held": {func(s *State) {
 			s.Orphans = []orphans.Orphan{{Sandbox: "A", Since: at, Held: true, Err: waits}, {Sandbox: "B", Since: at.Add(-time.Hour), Held: true, Err: waits}}
 		}, []string{"orphan", "orphan", "orphans_held"}, "; it waits", "ipamctl reconcile --confirm-orphans 2-"},
-		"another runtime": {func(s *State) { s.OtherRuntime = &watchdog.OtherRuntime{Known: "one", Met: "two", Since: at} }, []string{"runtime_changed"},
+		"another runtime": {func(s *State) {
+			s.OtherRuntime = &watchdog.OtherRuntime{Known: watchdog.KnownRuntime{ID: "one"}, Met: "two", Since: at}
+		}, []string{"runtime_changed"},
 			"containerd two answers, but the containers of the book are in containerd one", "ipamctl reconcile --confirm"},
+		"the runtime lost its metadata": {func(s *State) {
+			s.OtherRuntime = &watchdog.OtherRuntime{Known: watchdog.KnownRuntime{ID: "one", Lost: true}, Met: "one", Since: at}
+		}, []string{"runtime_changed"},
+			"containerd one answers, but the containers of the book are in containerd one before it lost its metadata", "ipamctl reconcile --confirm"},
 		"the owner lost its list": {func(s *State) {
 			s.OwnerUnclear = &orphans.UnclearError{Since: at, Cause: errors.New("the owner's list is empty")}
 		}, []string{"owner_unclear"}, "list is empty; no sandbox is taken", "ipamctl explain owner_unclear"},

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +55,9 @@ func NewInstance(book InstanceBook, board *census.Board, log *slog.Logger) *Inst
 // An OtherRuntime is the refusal to believe a runtime that something is not
 // there.
 type OtherRuntime struct {
-	Known, Met string    // ids
-	Since      time.Time // when it was met first
+	Known KnownRuntime
+	Met   string    // its id
+	Since time.Time // when it was met first
 }
 
 func (o *OtherRuntime) Error() string {
@@ -73,8 +73,8 @@ func (o *OtherRuntime) Error() string {
 func (i *Instance) Meet(ctx context.Context, id string) error {
 	i.noting.Lock()
 	defer i.noting.Unlock()
-	known, rev := i.book.Runtime(), i.book.Rev()
-	if known == id {
+	known, rev := readKnown(i.book.Runtime()), i.book.Rev()
+	if known.is(id) {
 		i.believe(id)
 		return nil
 	}
@@ -92,7 +92,7 @@ func (i *Instance) Meet(ctx context.Context, id string) error {
 		return err
 	}
 	i.believe(id)
-	i.log.Info("runtime noted", "runtime", id, "before", known)
+	i.log.Info("runtime noted", "runtime", id, "before", known.String())
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (i *Instance) believe(id string) {
 }
 
 // refuse notes that the runtime which answered last is another than the book's.
-func (i *Instance) refuse(known, id string) *OtherRuntime {
+func (i *Instance) refuse(known KnownRuntime, id string) *OtherRuntime {
 	if old := i.refusalOf(id); old != nil {
 		return old
 	}
@@ -124,7 +124,7 @@ func (i *Instance) refuse(known, id string) *OtherRuntime {
 	i.mu.Lock()
 	i.refused = refused
 	i.mu.Unlock()
-	i.log.Warn("another runtime answers: nothing is released on its word", "known", known, "answers", id,
+	i.log.Warn("another runtime answers: nothing is released on its word", "known", known.String(), "answers", id,
 		"next", "ipamctl doctor")
 	return refused
 }
@@ -156,13 +156,13 @@ func (i *Instance) CheckNamespaces(ctx context.Context, id string, list func(con
 		i.whole = began
 		return nil
 	}
-	if i.book.Runtime() != id {
+	if !readKnown(i.book.Runtime()).is(id) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, noteWithin)
 	defer cancel()
-	before := id + metadataLost + i.whole.UTC().Format(time.RFC3339Nano)
-	if err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, before, true); err != nil {
+	before := KnownRuntime{ID: id, Lost: true, Whole: i.whole}
+	if err := i.book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, before.stored(), true); err != nil {
 		return fmt.Errorf("note that containerd has lost its metadata: %w", err)
 	}
 	i.log.Warn("the runtime has lost its metadata: nothing is released on its word", "runtime", id,
@@ -194,16 +194,14 @@ func (i *Instance) missing(rows []*ipam.Lease, namespaces []string) []string {
 func (i *Instance) CheckContainers(ctx context.Context, id string) error {
 	i.noting.Lock()
 	defer i.noting.Unlock()
-	known := i.book.Runtime()
-	at, marked := strings.CutPrefix(known, id+metadataLost)
-	whole, err := time.Parse(time.RFC3339Nano, at)
-	if !marked || err != nil {
+	known := readKnown(i.book.Runtime())
+	if known.ID != id || !known.Lost {
 		return nil
 	}
 	rows, _ := i.book.Leases()
 	seen := newIndex(onBoard(i.board.By(census.Runtime)))
 	for c := range inUse(rows) {
-		if !seen.there(c) || !seen.member(c).Made.Before(whole) {
+		if !seen.there(c) || !seen.member(c).Made.Before(known.Whole) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, noteWithin)
@@ -212,7 +210,7 @@ func (i *Instance) CheckContainers(ctx context.Context, id string) error {
 			return fmt.Errorf("note that containerd has its metadata: %w", err)
 		}
 		i.believe(id)
-		i.log.Info("runtime noted", "runtime", id, "before", known)
+		i.log.Info("runtime noted", "runtime", id, "before", known.String())
 		return nil
 	}
 	return nil
@@ -233,10 +231,6 @@ func inUse(rows []*ipam.Lease) iter.Seq[Container] {
 		}
 	}
 }
-
-// metadataLost stands behind the id of a runtime from before it lost its metadata;
-// behind it stands when that was last seen whole.
-const metadataLost = " before it lost its metadata, whole at "
 
 // Other returns the runtime that is not believed; nil when the one that
 // answered last is the book's, or none has yet.
@@ -274,6 +268,6 @@ func (i *Instance) Accept(ctx context.Context) error {
 		return err
 	}
 	i.believe(met)
-	i.log.Warn("runtime noted on an operator's word", "runtime", met, "before", refused.Known)
+	i.log.Warn("runtime noted on an operator's word", "runtime", met, "before", refused.Known.String())
 	return nil
 }

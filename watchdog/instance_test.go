@@ -113,3 +113,63 @@ func TestF26WhatIsNoLossOfMetadata(t *testing.T) {
 		})
 	}
 }
+
+// What the book has of a runtime is read as it was written, also in the words in
+// which books of before have a loss of metadata.
+func TestF26HowTheBookHasARuntime(t *testing.T) {
+	whole := time.Date(2026, 7, 1, 9, 8, 7, 6, time.UTC)
+	for name, tt := range map[string]struct {
+		stored, said string
+		known        KnownRuntime
+		before       bool // it is not written like that any more
+	}{
+		"none":       {"", "", KnownRuntime{}, false},
+		"an id":      {"uuid", "uuid", KnownRuntime{ID: "uuid"}, false},
+		"lost":       {"uuid metadata-whole-until=2026-07-01T09:08:07.000000006Z", "uuid before it lost its metadata, last seen whole at 2026-07-01T09:08:07.000000006Z", KnownRuntime{"uuid", true, whole}, false},
+		"never seen": {"uuid metadata-whole-until=0001-01-01T00:00:00Z", "uuid before it lost its metadata", KnownRuntime{"uuid", true, time.Time{}}, false},
+		"a sentence": {"uuid before it lost its metadata, whole at 2026-07-01T09:08:07.000000006Z", "uuid before it lost its metadata, last seen whole at 2026-07-01T09:08:07.000000006Z", KnownRuntime{"uuid", true, whole}, true},
+		"no time":    {"uuid metadata-whole-until=noon", "uuid metadata-whole-until=noon", KnownRuntime{ID: "uuid metadata-whole-until=noon"}, false},
+	} {
+		known := readKnown(tt.stored)
+		if known != tt.known || known.String() != tt.said {
+			t.Errorf("%s: %+v, %q", name, known, known)
+		}
+		if again := known.stored(); again != tt.stored && !tt.before || readKnown(again) != known {
+			t.Errorf("%s: written as %q", name, again)
+		}
+	}
+}
+
+// A loss that an ipamd of before wrote down holds, and ends with a recorded container
+// that is there again.
+func TestF26ALossThatABookOfBeforeHas(t *testing.T) {
+	const id = "uuid"
+	whole := time.Now()
+	book, board := netdbtest.Open(t), census.NewBoard(census.Runtime)
+	l := netdbtest.Reserve(t, book, "c1")
+	if _, err := book.Bind(ctx, netdbtest.Who(ipam.ByClient, "bound"), l.ID, 0, ipam.Binding{Containers: []ipam.Container{{Namespace: "tenant", ID: "c1"}}}); err != nil {
+		t.Fatal(err)
+	}
+	before := id + " before it lost its metadata, whole at " + whole.UTC().Format(time.RFC3339Nano)
+	if err := book.NoteRuntime(ctx, ipam.Who{Actor: ipam.ByWatchdog}, before, true); err != nil {
+		t.Fatal(err)
+	}
+	i := NewInstance(book, board, slog.New(slog.DiscardHandler))
+	for _, back := range []bool{false, true} {
+		made := whole.Add(time.Minute)
+		if back {
+			made = whole.Add(-time.Minute)
+			board.Replace(census.Runtime, nil, nil) // the board dates what it has seen by the first time
+		}
+		board.Replace(census.Runtime, map[string][]census.Sighting{"tenant/c1": {{Namespace: "tenant", Container: "c1", At: made}}}, nil)
+		if err := i.CheckContainers(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Meet(ctx, id); (err == nil) != back {
+			t.Errorf("back %v: %v", back, err)
+		}
+	}
+	if book.Runtime() != id {
+		t.Errorf("the book has %q", book.Runtime())
+	}
+}
