@@ -59,9 +59,9 @@ type Bridge struct {
 	wakeup *wakeup
 	recent *recentlySeen
 
-	tables      *rtnl.Kept  // of neighbours
-	outside     *rtnl.Kept  // of what Run asks without the lock
-	connections connections // that are tracked
+	tables      *rtnl.Cached // of neighbours
+	outside     *rtnl.Cached // of what Run asks without the lock
+	connections connections  // that are tracked
 
 	running    sync.Mutex // held by Run
 	refreshing sync.Mutex // held by Refresh, which releases mu in between
@@ -147,7 +147,7 @@ func newBridge(cfg Config) *Bridge {
 	b.answers.ask, b.answers.listen = b.askNow, b.openIngress
 	b.answers.known, b.answers.byPort = make(map[netip.Addr]answer), make(map[int]*list.List)
 	b.tables, b.outside, b.plugs = b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE), b.keep(unix.NETLINK_ROUTE)
-	b.connections.Kept = b.keep(unix.NETLINK_NETFILTER)
+	b.connections.Cached = b.keep(unix.NETLINK_NETFILTER)
 	b.connections.walks = share.New(b.connections.walk)
 	b.machine = remains.New(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, unix.NETLINK_ROUTE) }, b.paths)
 	b.device.unready(cfg.Name+" has not been looked at yet", nil)
@@ -220,7 +220,7 @@ func (b *Bridge) Close() error {
 	if was {
 		return nil
 	}
-	for _, k := range []*rtnl.Kept{b.tables, b.outside, b.plugs, b.connections.Kept} {
+	for _, k := range []*rtnl.Cached{b.tables, b.outside, b.plugs, b.connections.Cached} {
 		k.Close()
 	}
 	b.machine.Close()

@@ -46,7 +46,7 @@
 //	                   (see inside.crowded) at a time
 //	searching          searchStacked, from its start to its end: a search starts from what the
 //	                   one before found
-//	rtnl.Kept          one for each kind of question that is asked without mu; held while
+//	rtnl.Cached        one for each kind of question that is asked without mu; held while
 //	                   the kernel answers. Where it has no socket yet, it takes mu to open one
 //	mu                 all parts, and the sockets that are open; for some milliseconds at
 //	                   most, in the order of the callers, each of which waits until its

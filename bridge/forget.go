@@ -118,7 +118,7 @@ func (b *Bridge) forgetNeighbours(ctx context.Context, what targets) ([]netip.Ad
 
 // connections are the tracked ones. They are asked about without the Bridge's lock.
 type connections struct {
-	*rtnl.Kept
+	*rtnl.Cached
 	walks  *share.Run[targets, error] // fifty releases at once, each with a walk of its own, take 17 s where there are 100 000 connections
 	answer atomic.Bool                // the kernel answered about them, or may
 }

@@ -12,6 +12,6 @@ import (
 type lookups struct {
 	bridge  string
 	paths   *nspath.Paths
-	plugs   *rtnl.Kept       // of single links
+	plugs   *rtnl.Cached     // of single links
 	machine *remains.Machine // of what no witness sees
 }

@@ -53,7 +53,7 @@ const nestsScope = "nests"
 // namespace all addresses are read, on any link. If the kernel's news of a stacked link is lost
 // without a notice, the gap of that link (a virtual machine behind an ipvtap) is named that much later.
 type search struct {
-	k       *rtnl.Kept
+	k       *rtnl.Cached
 	bridges int // so many there had been
 	inside  bridgeNetns
 	self    int // id by which the bridge's namespace knows itself

@@ -145,8 +145,8 @@ func (b *Bridge) askNow(addr netip.Addr) (sent bool) {
 }
 
 // keep is a socket for questions that are asked without the lock.
-func (b *Bridge) keep(protocol int) *rtnl.Kept {
-	return rtnl.NewKept(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, protocol) })
+func (b *Bridge) keep(protocol int) *rtnl.Cached {
+	return rtnl.NewCached(func(ctx context.Context) (*rtnl.Socket, error) { return b.dial(ctx, protocol) })
 }
 
 // dial opens a netlink socket of the caller's own in the bridge's namespace.

@@ -26,13 +26,13 @@ type Machine struct {
 	dial  func(context.Context) (*rtnl.Socket, error)
 	paths *nspath.Paths
 
-	ids     *rtnl.Kept // of the namespaces: asked at each release
+	ids     *rtnl.Cached // of the namespaces: asked at each release
 	besides *share.Run[Watch, beside]
 }
 
 // New returns a machine whose host's namespace is the one that dial opens a socket in.
 func New(dial func(context.Context) (*rtnl.Socket, error), paths *nspath.Paths) *Machine {
-	m := &Machine{dial: dial, paths: paths, ids: rtnl.NewKept(dial)}
+	m := &Machine{dial: dial, paths: paths, ids: rtnl.NewCached(dial)}
 	m.besides = share.New(m.readBeside)
 	return m
 }

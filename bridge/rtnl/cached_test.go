@@ -7,9 +7,9 @@ import (
 )
 
 // A question that the kernel does not answer ends neither its caller nor the next one, whose ctx ends.
-func TestKeptWithin(t *testing.T) {
+func TestCachedWithin(t *testing.T) {
 	t.Parallel()
-	k := NewKept(func(context.Context) (*Socket, error) { return new(Socket), nil })
+	k := NewCached(func(context.Context) (*Socket, error) { return new(Socket), nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, answer := make(chan struct{}), make(chan struct{})
 	go func() {
