@@ -103,18 +103,16 @@ func openNetns(path string) (ns netns.NsHandle, inode uint64, err error) {
 		return refuse(err.Error(), ErrInvalid)
 	}
 	ns = netns.NsHandle(fd)
-	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
-	if err != nil || kind != unix.CLONE_NEWNET {
+	if is, err := nsthread.IsNetns(fd); err != nil || !is {
 		_ = ns.Close()
 		return refuse("it is no network namespace", ErrInvalid)
 	}
-	own, err := netns.Get()
+	own, err := nsthread.IsOwn(fd)
 	if err != nil {
 		_ = ns.Close()
-		return netns.None(), 0, fmt.Errorf("look up the own network namespace: %w", err)
+		return netns.None(), 0, err
 	}
-	defer own.Close()
-	if ns.Equal(own) {
+	if own {
 		_ = ns.Close()
 		return refuse("it is the network namespace of the bridge", ErrInvalid)
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/nsthread"
 )
 
 // ErrRefused is a path at which no network namespace is looked for: root opens
@@ -225,8 +227,7 @@ func OpenNow(path string) (fd int, target string, err error) {
 	if err != nil {
 		return -1, "", err
 	}
-	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
-	if err != nil || kind != unix.CLONE_NEWNET {
+	if is, err := nsthread.IsNetns(fd); err != nil || !is {
 		_ = unix.Close(fd)
 		return -1, "", err
 	}

@@ -36,11 +36,10 @@ func find(args *skel.CmdArgs) (p port, err error) {
 		return p, badNetns(args, err.Error())
 	}
 	defer inside.Close()
-	if kind, err := unix.IoctlRetInt(int(inside.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+	if is, err := nsthread.IsNetns(int(inside.Fd())); err != nil || !is {
 		return p, badNetns(args, "it is no network namespace")
 	}
-	var own, its unix.Stat_t
-	if unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Fstat(int(inside.Fd()), &its) == nil && own.Ino == its.Ino && own.Dev == its.Dev {
+	if own, err := nsthread.IsOwn(int(inside.Fd())); err == nil && own {
 		return p, badNetns(args, "it is the host's own network namespace")
 	}
 	host, err := rtnl.Dial(unix.NETLINK_ROUTE)

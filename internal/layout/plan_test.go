@@ -22,7 +22,7 @@ var rooms = []room{
 	{"workload", []string{"ipam", "census"}, "what belongs to a lease is decided by values alone: every room that acts asks it, and it asks none"},
 	{"bridge/rtnl", nil, "messages and answers; what they mean for an address is decided above it"},
 	{"bridge/probe", []string{"bridge/rtnl", "internal/icmp6"}, "questions and answers; whose an address is, is decided above it"},
-	{"bridge/nspath", nil, "it opens what is at a path; which paths are asked about is decided above it"},
+	{"bridge/nspath", []string{"internal/nsthread"}, "it opens what is at a path; which paths are asked about is decided above it"},
 	{"bridge/remains", []string{"census", "bridge/nspath", "bridge/rtnl", "internal/share"}, "it reports what is left beside the bridges; whose that is, is decided by workload"},
 	{"bridge", []string{"census", "bridge/nspath", "bridge/probe", "bridge/remains", "bridge/rtnl", "internal/broadcast", "internal/nsthread", "internal/share"}, "the kernel's side knows nothing of leases: it reports, others decide"},
 	{"nft", nil, "it keeps tables as they are described; what rules are for is decided above it"},

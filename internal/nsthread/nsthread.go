@@ -1,4 +1,4 @@
-// Package nsthread calls functions in other network namespaces. A namespace is a property of a
+// Package nsthread calls functions in other network namespaces, and says whether a file is one. A namespace is a property of a
 // thread: the thread is kept from other goroutines meanwhile, and one that cannot go back ends
 // with its goroutine.
 package nsthread
