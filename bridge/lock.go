@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/peercred"
 )
 
 // A lock keeps a second process from looking after the same bridge: two books
@@ -85,7 +87,7 @@ func holder(bridge string) (pid int, says string) {
 	if err := unix.Connect(fd, lockName(bridge)); err != nil {
 		return 0, ""
 	}
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	cred, err := peercred.OfFD(fd)
 	if err != nil {
 		return 0, ""
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/peercred"
 	"github.com/ipamd/ipamd/server/socket"
 )
 
@@ -45,7 +46,7 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 	if !ok {
 		return j.refuse(&Peer{Name: "not on a unix socket", Holder: Unidentified}, 0, "is not on a unix socket")
 	}
-	cred, err := socket.Credentials(uc)
+	cred, err := peercred.Of(uc)
 	if err != nil {
 		return j.refuse(&Peer{Name: "unknown", Holder: Unidentified}, 0, err.Error())
 	}
@@ -59,7 +60,7 @@ func (j *Judge) Identify(c net.Conn) *Peer {
 	case slices.Contains(j.uids, cred.Uid), slices.Contains(j.gids, cred.Gid):
 		p.Role = api.Runtime
 	default:
-		groups, err := socket.Groups(uc)
+		groups, err := peercred.Groups(uc)
 		if err != nil {
 			return j.refuse(p, cred.Uid, err.Error())
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/peercred"
 )
 
 // Listen makes the socket at path, with that mode and group; gid -1 keeps the
@@ -72,7 +74,7 @@ func unheld(path string) error {
 		return err
 	}
 	defer c.Close()
-	cred, err := Credentials(c)
+	cred, err := peercred.Of(c)
 	if err != nil {
 		return fmt.Errorf("another process listens there: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ipamd/ipamd/internal/peercred"
 )
 
 var (
@@ -33,14 +35,9 @@ func SameUsers(c *net.UnixConn, pid int32, ours string) error {
 	if pid == 0 {
 		return errOtherPids
 	}
-	pidfd := -1
-	err := onFD(c, func(fd int) (err error) {
-		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-		return err
-	})
+	pidfd, err := peercred.PIDFD(c)
 	switch {
-	case errors.Is(err, unix.ENOPROTOOPT):
-		pidfd = -1 // an older kernel
+	case errors.Is(err, unix.ENOPROTOOPT): // an older kernel: pidfd is -1
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
 		return errEnded
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/ipamd/ipamd/internal/peercred"
 )
 
 // dial connects to the owner's socket, and believes who listens there only if it is a
@@ -39,14 +39,8 @@ func (c *Client) speaks(uid uint32) bool {
 
 // checkPeer judges who made the socket listen.
 func (c *Client) checkPeer(conn net.Conn) error {
-	raw, err := conn.(syscall.Conn).SyscallConn()
+	peer, err := peercred.Of(conn.(syscall.Conn))
 	if err != nil {
-		return err
-	}
-	var peer *unix.Ucred
-	var asked error
-	err = raw.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, asked); err != nil {
 		return fmt.Errorf("ask who listens on %s: %w", c.cfg.Socket, err)
 	}
 	if !c.speaks(peer.Uid) {

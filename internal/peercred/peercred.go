@@ -1,18 +1,20 @@
-package socket
+// Package peercred asks the kernel who is at the other end of a unix socket. Nothing that a peer sends
+// can change the answer.
+package peercred
 
 import (
 	"fmt"
-	"net"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Credentials returns who made the other end of the connection (SO_PEERCRED),
-// in our namespaces. For a connection that we dialled it is the listener.
-func Credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+// Of returns who made the other end of a connection (SO_PEERCRED), in our namespaces. For a
+// connection that we dialled it is who made the socket listen.
+func Of(c syscall.Conn) (cred *unix.Ucred, err error) {
 	err = onFD(c, func(fd int) (err error) {
-		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		cred, err = OfFD(fd)
 		return err
 	})
 	if err != nil {
@@ -21,9 +23,14 @@ func Credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, nil
 }
 
+// OfFD is [Of] of a socket that is no connection of package net.
+func OfFD(fd int) (*unix.Ucred, error) {
+	return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+}
+
 // Groups returns the supplementary groups that the peer had when it
 // connected (SO_PEERGROUPS, for which x/sys has no wrapper).
-func Groups(c *net.UnixConn) ([]uint32, error) {
+func Groups(c syscall.Conn) ([]uint32, error) {
 	gids := make([]uint32, 32)
 	err := onFD(c, func(fd int) error {
 		for {
@@ -47,7 +54,19 @@ func Groups(c *net.UnixConn) ([]uint32, error) {
 	return gids, nil
 }
 
-func onFD(c *net.UnixConn, f func(fd int) error) error {
+// PIDFD returns a pidfd of the peer, which the caller closes (Linux 6.5; ENOPROTOOPT before).
+func PIDFD(c syscall.Conn) (pidfd int, err error) {
+	err = onFD(c, func(fd int) (err error) {
+		pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+		return err
+	})
+	if err != nil {
+		return -1, err
+	}
+	return pidfd, nil
+}
+
+func onFD(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
