@@ -14,6 +14,7 @@ import (
 
 	"github.com/ipamd/ipamd/api"
 	"github.com/ipamd/ipamd/client"
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // Label marks the leases that were given through the driver; its value is the id of the pool.
@@ -114,13 +115,8 @@ func (d *Driver) auxiliary(p *api.Pool, a netip.Addr, reply func(string) address
 
 // covers reports whether an address is in what a pool excludes, as the socket spells it.
 func covers(text string, a netip.Addr) bool {
-	from, to, is := strings.Cut(text, "-")
-	if !is {
-		to = from
-	}
-	first, err := netip.ParseAddr(from)
-	last, err2 := netip.ParseAddr(to)
-	return err == nil && err2 == nil && first.Compare(a) <= 0 && a.Compare(last) <= 0
+	r, err := ranges.Parse(text)
+	return err == nil && r.Contains(a)
 }
 
 // give leases an address to an interface. Libnetwork names no endpoint, and two containers
@@ -189,10 +185,9 @@ func (d *Driver) releaseAddress(ctx context.Context, ask addressRelease) (nothin
 
 // parse reads an address, with or without a prefix length.
 func parse(text string) (netip.Addr, error) {
-	bare, _, _ := strings.Cut(text, "/")
-	a, err := netip.ParseAddr(bare)
-	if err != nil || a.Zone() != "" {
-		return a, fmt.Errorf("field Address: %.80q is no address", text)
+	a, err := ranges.Bare(text)
+	if err != nil {
+		return a, fmt.Errorf("field Address: %w", err)
 	}
-	return a.Unmap(), nil
+	return a, nil
 }

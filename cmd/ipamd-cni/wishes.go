@@ -1,13 +1,13 @@
 package main
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/ipamd/ipamd/api"
+	"github.com/ipamd/ipamd/internal/ranges"
 )
 
 // A source is a key of the configuration, or a variable, that says what a caller wants.
@@ -48,13 +48,12 @@ func (c *config) wanted(from source, wanted []string) (out []api.AllocateRequest
 		lacks = nil
 	}
 	for _, text := range wanted {
-		bare, _, _ := strings.Cut(strings.TrimSpace(text), "/")
-		addr, err := netip.ParseAddr(bare)
-		if err != nil || addr.Zone() != "" {
+		addr, err := ranges.Bare(strings.TrimSpace(text))
+		if err != nil {
 			return nil, from.wrong("has " + text + ", which is no IP address")
 		}
 		family := api.V4
-		if addr = addr.Unmap(); addr.Is6() {
+		if addr.Is6() {
 			family = api.V6
 		}
 		if f := api.Family(c.ipam.Family); f != "" && f != api.Dual && f != family {

@@ -94,3 +94,14 @@ func (r Range) Size() *big.Int {
 
 // Prefixes divides the range into prefixes, in order.
 func (r Range) Prefixes() []netip.Prefix { return netipx.IPRangeFrom(r.From, r.To).Prefixes() }
+
+// Bare reads an address that may have the length of a prefix behind it, which says nothing here:
+// "10.8.64.7" or "10.8.64.7/24". An address of IPv4 within IPv6 is that of IPv4; one with a zone is none.
+func Bare(s string) (netip.Addr, error) {
+	bare, _, _ := strings.Cut(s, "/")
+	a, err := netip.ParseAddr(bare)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%.80q is no address", s)
+	}
+	return a.Unmap(), nil
+}

@@ -36,6 +36,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestBare(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.7":             "10.0.0.7",
+		"10.0.0.7/24":          "10.0.0.7",
+		"::ffff:10.0.0.7/120":  "10.0.0.7",
+		"fd00::7/64":           "fd00::7",
+		"10.0.0.7/":            "10.0.0.7",
+		"":                     "",
+		"/24":                  "",
+		"x":                    "",
+		" 10.0.0.7":            "",
+		"10.0.0.7-10.0.0.9":    "",
+		"fe80::1%eth0":         "",
+		"fe80::1%eth0/64":      "",
+		"::ffff:10.0.0.7%eth0": "",
+		"10.0.0.7/no length":   "10.0.0.7",
+	} {
+		a, err := Bare(text)
+		if is := a.IsValid(); is != (want != "") || is != (err == nil) || is && a.String() != want {
+			t.Errorf("%q is read as %s, %v; want %q", text, a, err, want)
+		}
+	}
+}
+
 func TestTwoRanges(t *testing.T) {
 	for _, c := range []struct {
 		a, b, clip string
