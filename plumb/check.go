@@ -156,8 +156,7 @@ func steady(list func() error) (err error) {
 	return err
 }
 
-// addressesOf lists the addresses that a link was given, without link-local ones of IPv6 and those
-// of which [advertised] says that the kernel made them.
+// addressesOf lists the addresses that a link was [given].
 func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err error) {
 	var list []netlink.Addr
 	err = steady(func() (err error) {
@@ -168,13 +167,22 @@ func addressesOf(h *netlink.Handle, link netlink.Link) (all []netip.Prefix, err 
 		return nil, fmt.Errorf("list the addresses of %s: %w", link.Attrs().Name, err)
 	}
 	for _, a := range list {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		ones, _ := a.Mask.Size()
-		if ip = ip.Unmap(); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) && !advertised(a) {
-			all = append(all, netip.PrefixFrom(ip, ones))
+		if p, ok := given(a); ok {
+			all = append(all, p)
 		}
 	}
 	return all, nil
+}
+
+// given returns an address and its length as a link was given them. Link-local ones of IPv6, and those
+// of which [advertised] says that the kernel made them, are none.
+func given(a netlink.Addr) (p netip.Prefix, ok bool) {
+	ip, ok := netip.AddrFromSlice(a.IP)
+	ones, _ := a.Mask.Size()
+	if ip = ip.Unmap(); !ok || ip.Is6() && ip.IsLinkLocalUnicast() || advertised(a) {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(ip, ones), true
 }
 
 // advertised says that an address may be of a router advertisement: it is of IPv6 and ends by

@@ -105,10 +105,9 @@ func (w *work) slotLinks() (diffs []Difference, err error) {
 
 var loopback4, loopback6 = netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")
 
-// slotAddresses lists the addresses of each link by its index, without link-local ones of IPv6 and
-// those of router advertisements, which any guest can send to all slots. One
-// that the kernel will take away, or that it shall not choose, has 0 as its length: no address that
-// is made here has that.
+// slotAddresses lists the addresses that each link was [given], by its index: advertisements of routers
+// any guest can send to all slots. One that the kernel will take away, or that it shall not choose, has
+// 0 as its length: no address that is made here has that.
 func (w *work) slotAddresses() (map[int][]netip.Prefix, error) {
 	var list []netlink.Addr
 	err := steady(func() (err error) {
@@ -120,15 +119,14 @@ func (w *work) slotAddresses() (map[int][]netip.Prefix, error) {
 	}
 	of := make(map[int][]netip.Prefix)
 	for _, a := range list {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		ones, _ := a.Mask.Size()
-		if ip = ip.Unmap(); !ok || ip.Is6() && ip.IsLinkLocalUnicast() || advertised(a) {
+		p, ok := given(a)
+		if !ok {
 			continue
 		}
 		if a.PreferedLft != math.MaxUint32 { // never longer than its whole lifetime
-			ones = 0
+			p = netip.PrefixFrom(p.Addr(), 0)
 		}
-		of[a.LinkIndex] = append(of[a.LinkIndex], netip.PrefixFrom(ip, ones))
+		of[a.LinkIndex] = append(of[a.LinkIndex], p)
 	}
 	return of, nil
 }
