@@ -12,8 +12,8 @@ import (
 )
 
 // formers finds the leases that were open in the book before a rebuild, by their
-// owners. A rebuild is over before the daemon starts, so none comes later; one
-// that is not in quarantine any more is not looked up in vain.
+// owners. A rebuild is over before the daemon starts, so none comes later. An entry
+// whose row has left quarantine since does no harm: reclaim checks it.
 func formers(b *netdb.Book) map[ipam.Owner]string {
 	out := make(map[ipam.Owner]string)
 	for _, l := range b.InState(ipam.Quarantined) {

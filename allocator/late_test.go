@@ -15,7 +15,7 @@ import (
 	. "github.com/ipamd/ipamd/netdb/netdbtest"
 )
 
-// slowWire answers for some addresses, at the so-manieth look after the question.
+// slowWire answers for some addresses, at the n-th look after the question.
 type slowWire struct {
 	board  *census.Board
 	live   map[netip.Addr]int

@@ -35,8 +35,8 @@ type vetter struct {
 	round time.Time // of the last look
 }
 
-// A probed is when a candidate was first probed, and when last. Probing it again
-// takes back nothing: no answer has come since the first.
+// A probed is when a candidate was first probed, and when last, without an answer since the first. Probing it
+// again does not begin the wait for a slow answer anew.
 type probed struct{ first, last time.Time }
 
 func (k probed) silent(window time.Duration) bool {

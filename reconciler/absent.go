@@ -22,9 +22,10 @@ func (v *view) absent(l *ipam.Lease) bool {
 
 // mayBeDead reports that a lease whose workload is absent may end for it: a bound one, and one
 // whose tasks were frozen in another boot of the machine, which no task outlives. One that
-// hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its
-// bridge is its owner's to end, too: an owner that is asked may not know of it, and call it gone. That
-// of a plugin which was killed before it plugged only the kernel can end.
+// hibernates has no task, and is its owner's to end. One of which nothing was ever seen on its bridge is
+// its owner's to end, too: the owner oracle may not know the sandbox, and call it gone. There is one
+// exception: where the owner has said that namespace and port are all that there is, as a CNI plugin
+// does that may be killed before it plugs, the kernel shows the end (workload.EndsByKernel).
 func (v *view) mayBeDead(l *ipam.Lease) bool {
 	if workload.NeverSeen(l, v.now.BootID) && !workload.EndsByKernel(l, v.now.BootID) {
 		return false

@@ -32,7 +32,7 @@ import (
 // all, also the end of a quarantine, until Confirm has made it the book's. Nothing lifts the fourth, a witness
 // that cannot answer: such a pass plans no release in the first place.
 func (v *view) brake(d *decision, confirm bool) {
-	open, bound, recorded, unproven, expired, clears := 0, 0, 0, 0, 0, 0
+	open, bound, recorded, guessed, expired, clears := 0, 0, 0, 0, 0, 0
 	for _, l := range v.book {
 		if l.State.Open() {
 			open++
@@ -44,10 +44,10 @@ func (v *view) brake(d *decision, confirm bool) {
 			}
 		}
 	}
-	proven := make(map[string]bool)
+	knownGone := make(map[string]bool)
 	for _, l := range v.book {
 		// What another runtime says is none, and it holds all.
-		proven[l.ID] = v.changed == nil && (v.gone[l.ID] || workload.Outlived(l, v.now.BootID))
+		knownGone[l.ID] = v.changed == nil && (v.gone[l.ID] || workload.Outlived(l, v.now.BootID))
 	}
 	for _, s := range d.steps {
 		switch {
@@ -55,8 +55,8 @@ func (v *view) brake(d *decision, confirm bool) {
 			expired++
 		case s.Kind == Clear:
 			clears++
-		case s.Kind == Reap && !proven[s.LeaseID]:
-			unproven++
+		case s.Kind == Reap && !knownGone[s.LeaseID]:
+			guessed++
 		}
 	}
 	empty := v.runtime && v.containers.Len() == 0 && bound > 0
@@ -67,21 +67,21 @@ func (v *view) brake(d *decision, confirm bool) {
 	}
 	most := max(v.leastReleases, int(v.maxReleases*float64(open)))
 	switch {
-	case v.changed != nil && unproven+expired+clears > 0:
-		d.held = &Held{Releases: unproven + expired + clears, Reason: v.changed.Error()}
+	case v.changed != nil && guessed+expired+clears > 0:
+		d.held = &Held{Releases: guessed + expired + clears, Reason: v.changed.Error()}
 	case confirm:
-	case empty && unproven+expired+clears > 0:
-		d.held = &Held{Releases: unproven + expired + clears, Most: most, Reason: fmt.Sprintf(
+	case empty && guessed+expired+clears > 0:
+		d.held = &Held{Releases: guessed + expired + clears, Most: most, Reason: fmt.Sprintf(
 			"the runtime shows no container at all, but the book has %d bound leases", bound)}
-	case unproven > most:
-		d.held = &Held{Releases: unproven, Most: most, Reason: fmt.Sprintf(
-			"%d of %d open leases would be released at once, and a pass may release %d", unproven, open, most)}
+	case guessed > most:
+		d.held = &Held{Releases: guessed, Most: most, Reason: fmt.Sprintf(
+			"%d of %d open leases would be released at once, and a pass may release %d", guessed, open, most)}
 	}
 	if d.held == nil {
 		return
 	}
 	for i, s := range d.steps {
-		if s.Kind == Expire || s.Kind == Reap && !proven[s.LeaseID] || s.Kind == Clear && holdsClears {
+		if s.Kind == Expire || s.Kind == Reap && !knownGone[s.LeaseID] || s.Kind == Clear && holdsClears {
 			d.steps[i].Result = Braked
 		}
 	}

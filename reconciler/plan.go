@@ -166,6 +166,9 @@ func (v *view) unheld(d *decision, addr netip.Addr, row *ipam.Lease) {
 			d.add(s, Quarantine, "%s and %s both claim it", claims[0].name(), claims[1].name())
 		}
 	case len(claims) == 1 && claims[0].sandbox != "":
+		// The order of the cases counts: a workload for which no lease can be made is never adopted, whatever
+		// proves it; and a claim that nothing but labels makes is reported as such, also where the row speaks
+		// against it.
 		c, proven := v.proven(claims[0], addr, seen)
 		held := quarantined && heldBack(row)
 		may := !held && c.mayHave(v, row, seen)

@@ -130,11 +130,11 @@ func (v *view) rightful(claims []claimant, seen []census.Sighting) ([]claimant, 
 	})
 }
 
-// lodged returns those of some containers whose tasks live in the namespace that has an
-// address, of all that is seen of it, or behind the port that alone shows it. elsewhere
-// says that the kernel shows it in another place: also in a second namespace that only
-// another of them lives in, for one of the two has a label alone. What a neighbour or an
-// answer shows may be forged, and does not count against the namespace itself.
+// lodged returns those of some containers whose tasks live in the one namespace that has the address; where
+// no namespace has it, those behind the port that alone shows it. elsewhere reports that the
+// kernel shows the address at a place where none of them lives: at the host itself, in a namespace that is
+// not theirs, or in two namespaces with different tasks of theirs, of which one is there by its label
+// alone. Neighbours and answers may be forged, so they do not count against a namespace.
 func (v *view) lodged(of, seen []census.Sighting) (live []census.Sighting, elsewhere bool) {
 	var within, behind []census.Sighting
 	inside := false
@@ -203,8 +203,8 @@ func (v *view) recorded(l *ipam.Lease) (out []census.Sighting) {
 
 // backed returns those of a lease's containers that are more to it than a label: they
 // are sure, or their tasks live where its address is, or behind the port that it
-// records. Of one that is paused, whose own workload may be nowhere, the address is
-// another's to take: that a task lives where it is proves nothing.
+// records. Of a paused lease the second proves nothing: its own workload may not run at all, so another one
+// could take the address, and would then pass for it.
 func (v *view) backed(l *ipam.Lease, own []census.Sighting) []census.Sighting {
 	var live []census.Sighting
 	if l.State != ipam.Paused {

@@ -91,8 +91,8 @@ type Config struct {
 	// Beside says in a sentence where each address is that is sought, in a namespace that no witness
 	// reads. nil: none is looked for.
 	Beside func(context.Context, census.Sought) (map[netip.Addr]string, error)
-	// Sleep is how the sandbox of a lease is paused, by its id; nil where nothing is recorded. nil:
-	// of any.
+	// Sleep returns how the sandbox of the lease with an id is paused, or nil where nothing is recorded. The
+	// function may be nil: then nothing is recorded of any lease.
 	Sleep func(id string) *ipam.Sleep
 	// Instance says whether the runtime that answers is the one that the
 	// book's containers are in. nil: it always is.

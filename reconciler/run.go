@@ -15,9 +15,9 @@ const (
 	debounce = 100 * time.Millisecond
 	// pause is the least time between two passes that news ask for.
 	pause = time.Second
-	// share is how many times its own duration a look at the news is followed
-	// by rest: with a large book under load it takes a twentieth of a core. The
-	// quicker of two looks counts: one that lost its processor costs no more.
+	// share: after a look that found no news, Run rests so many times as long as the look took, so that
+	// looks take a twentieth of a core at most. The shorter of the last two looks is used: one that
+	// only lost its processor must not prolong the rest.
 	share = 20
 )
 
@@ -125,8 +125,8 @@ type look struct {
 	took        time.Duration
 }
 
-// look plans on what is in memory, asking only for the proof of new claims,
-// and reports whether that has anything that the last pass did not know of. What a pass has tried in vain
+// look plans on what is in memory, asking beside that only where tasks live and what the history knows of
+// leases that are claimed, and reports whether that has anything that the last pass did not know of. What a pass has tried in vain
 // waits for the next whole one.
 func (r *Reconciler) look(ctx context.Context) look {
 	if r.take(ctx) != nil {
