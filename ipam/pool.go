@@ -3,8 +3,10 @@ package ipam
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/ipamd/ipamd/internal/ranges"
@@ -57,16 +59,24 @@ const (
 	PoolDraining = "draining"
 )
 
-// addrs are the addresses of its prefix that a pool is described by.
-func (s *PoolSpec) addrs() []netip.Addr {
-	out := []netip.Addr{s.Gateway}
+// checkPlain refuses an address of the prefix that is another key than the one that a witness sees. A name
+// server may have a zone: that is a link of the sandbox.
+func (s *PoolSpec) checkPlain() error {
+	of := map[string][]netip.Addr{"pool.gateway": {s.Gateway}}
 	for _, r := range s.Exclude {
-		out = append(out, r.From, r.To)
+		of["pool.exclude"] = append(of["pool.exclude"], r.From, r.To)
 	}
 	for _, k := range s.Kept {
-		out = append(out, k.Address)
+		of["pool.reservation"] = append(of["pool.reservation"], k.Address)
 	}
-	return out
+	for _, field := range slices.Sorted(maps.Keys(of)) {
+		for _, a := range of[field] {
+			if a.Is4In6() || a.Zone() != "" {
+				return Invalid(field, "%s is neither plain IPv4 nor plain IPv6; write %s", a, a.Unmap().WithZone(""))
+			}
+		}
+	}
+	return nil
 }
 
 // A Policy says which cooling addresses may be given again, and when.
@@ -142,10 +152,8 @@ func (s *PoolSpec) Check() error {
 		return Invalid("pool.prefix", "it cannot be a pool: %s", why)
 	}
 	all := ranges.Of(p)
-	for _, a := range s.addrs() { // not of a name server: its zone is a link of the sandbox
-		if a.Is4In6() || a.Zone() != "" { // it would be another key than the address that a witness sees
-			return Invalid("pool", "%s is neither plain IPv4 nor plain IPv6", a)
-		}
+	if err := s.checkPlain(); err != nil {
+		return err
 	}
 	if s.Gateway.IsValid() {
 		if !all.Contains(s.Gateway) {

@@ -63,8 +63,9 @@ func (c *Config) inTheMaking(l *ipam.Lease) []obstacle {
 	return []obstacle{obstruct(KindUnconfirmed, "a port with its address is being made")}
 }
 
-// unseen returns the check in the transaction that ends a lease: errStillSeen while anything shows of it. A container that was made after the runtime's list was read is on the board by then, or
-// it is made after the lease has ended.
+// unseen returns the check in the transaction that ends a lease: errStillSeen while anything shows of
+// it. A container that was made after the runtime's list was read is on the board by then, or it is made
+// after the lease has ended.
 func (w *Watchdog) unseen(l *ipam.Lease, belong func(*containerIndex) []Container) func() error {
 	return func() error {
 		if len(w.visible(l, belong)) > 0 {
